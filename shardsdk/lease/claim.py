@@ -59,7 +59,8 @@ class Claim:
     whose shard the claimant is; `None`: it is no shard.  `held` are the ranges of
     hashes in which the claimant may be working; who acquires a lease says nothing of them (`None`) before it knows
     that its ring assigns by ranges.  `counts`
-    is what it tells of the namespaces in them, as `render_counts` writes it.
+    is what it tells of the namespaces in them, as `render_counts` writes it.  `earlier` are renewTimes that the
+    Lease may have from this process's tenures before.
 
     Raises: ConfigurationError for a shard's lease of more than an hour.
     """
@@ -73,6 +74,7 @@ class Claim:
     fenced: bool = False
     held: HashRanges | None = None
     counts: str = ""
+    earlier: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.ring is not None and self.duration_seconds > MAX_DURATION_SECONDS:
@@ -93,6 +95,16 @@ class Claim:
         if self.instance is None or lease.instance == self.instance:
             return Relation.OURS
         return Relation.FREE if lease.instance == "" else Relation.OTHER
+
+    def sought(self, lease: Lease, written: frozenset[str]) -> Relation:
+        """The same to who seeks it, and has sent these renewTimes.
+
+        Where there are no instances another process may have been given the same name: what this one has not written is
+        waited for.
+        """
+        relation = self.relation(lease)
+        named = relation is Relation.OURS and self.instance is None
+        return Relation.OTHER if named and lease.spec.renew_time not in written | self.earlier else relation
 
     def check_ring(self, lease: Lease) -> None:
         """See that the lease is not that of a shard of another ring.
@@ -203,6 +215,14 @@ def is_older(lease: Lease, version: str) -> bool:
 def describe_holder(lease: Lease) -> str:
     """Who holds the lease, for people."""
     return f"{lease.holder} (instance {lease.instance})" if lease.instance else lease.holder
+
+
+def describe_other(claim: Claim, lease: Lease | None) -> str:
+    """Whom the claimant waits for, for people."""
+    if lease is None or not lease.holder:
+        return "somebody whose lease is gone"
+    of_its_name = ", another process of this identity or an earlier one" if lease.holder == claim.holder else ""
+    return describe_holder(lease) + (of_its_name if claim.instance is None else "")
 
 
 def describe_taker(claim: Claim, lease: Lease) -> str:

@@ -15,7 +15,8 @@ Guarantees, each named by a test in tests/unit/shardsdk/lease/test_election.py:
 
 Where it differs from client-go, it is stricter: a leader that sees another one,
 or another process under its own identity, stops at once instead of at its
-deadline, and every write is conditional.
+deadline, a candidate waits for another process under its own identity as for any
+other, and every write is conditional.
 
 Refuses: to end a `lead` that swallows its cancellation; `on_deadline` is called
 when its hold has ended, where a process should end itself.
@@ -64,7 +65,8 @@ class Recorder(Protocol):
 class LeaderElector:
     """One candidate for one Lease; `run` may be called again once it has returned.
 
-    `identity` must be unique among candidates; it defaults to hostname_uuid.
+    `identity` must be unique among processes, those before included; it defaults to hostname_uuid.  A Lease that
+    names it and was not written by this elector is waited for like another's.
     `on_started`, `on_stopped` and `on_new_leader` (also told of the first leader
     seen, and of itself) must not block; what they raise is logged.
     `on_renewed` is told of each confirmed write: when its sending began and when
@@ -115,6 +117,7 @@ class LeaderElector:
         self._lease: Lease | None = None
         self._reported = ""
         self._tenure: Tenure | None = None
+        self._written = frozenset[str]()
 
     @property
     def leader(self) -> str:
@@ -140,10 +143,11 @@ class LeaderElector:
         try:
             await term.run(lead)
         finally:
-            self._tenure = None
+            self._tenure, self._written = None, term.tenure.written
 
     def _make_tenure(self, listener: Listener) -> Tenure:
-        claim = Claim(self._namespace, self._name, self.identity, int(self.timings.lease_duration))
+        duration = int(self.timings.lease_duration)
+        claim = Claim(self._namespace, self._name, self.identity, duration, earlier=self._written)
         hold = Hold(str(claim), self._clock)
         return Tenure(claim, self.timings, hold, clock=self._clock, rng=self._rng, listener=listener)
 

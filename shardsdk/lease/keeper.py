@@ -35,7 +35,7 @@ from shardsdk.lease.claim import (
     HeldRanges,
     Others,
     Relation,
-    describe_holder,
+    describe_other,
     describe_taker,
     is_older,
     released,
@@ -96,6 +96,11 @@ class Keeper:
         self._leave_until = math.inf
         self._grace_seconds = 0
         self._clean = False
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The renewTimes by which this process knows the Lease for its own."""
+        return self._written if self.deadlines else self._written | self._claim.earlier
 
     def identify(self, instance: str) -> None:
         """Say in the Lease that this instance holds it; before the first write."""
@@ -251,7 +256,7 @@ class Keeper:
             return Wait(self._next_at - at.monotonic, self._why)
         if not self._fresh:
             return self._read(at)
-        taken = self._known is None or self._claim.relation(self._known) is not Relation.OURS
+        taken = self._known is None or self._claim.sought(self._known, self._written) is not Relation.OURS
         if taken and at.monotonic < self._others.until:
             return self._wait_for_other(at)
         return self._hold(at)
@@ -261,15 +266,14 @@ class Keeper:
         self._fresh = False
         left = self._others.until - at.monotonic
         self._next_at = at.monotonic + min(self._timings.pause(at.chance), left)
-        who = describe_holder(self._known) if self._known and self._known.holder else "somebody whose lease is gone"
-        self._why = f"held by {who}"
+        self._why = f"held by {describe_other(self._claim, self._known)}"
         return Wait(self._next_at - at.monotonic, self._why)
 
     def _observe(self, lease: Lease | None, at: Moment) -> None:
         if lease is None:
             return
         self._claim.check_ring(lease)
-        self._others.saw(lease, self._claim.relation(lease), at.monotonic)
+        self._others.saw(lease, self._claim.sought(lease, self._written), at.monotonic)
 
     # Holding.
 

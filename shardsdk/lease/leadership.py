@@ -41,8 +41,10 @@ class Election:
     """Of all replicas with an election of this `name` in `namespace`, one leads and runs the leader's controllers.
 
     `namespace` is the Lease's and defaults to the pod's, then the kubeconfig's;
-    `identity` defaults to hostname_uuid.  The callbacks are called on the event
-    loop and must not block.
+    `identity` defaults to hostname_uuid.  Give each process one of its own: what a
+    process of the same has not released (a StatefulSet's pod that was killed, say) is
+    waited for like another's, for the lease's duration.  The callbacks are called on
+    the event loop and must not block.
 
         Manager(election=Election("my-controller", timings=LeaseTimings.of(30)))
     """

@@ -114,6 +114,11 @@ class Tenure:
         """Where it stands."""
         return self._keeper.phase
 
+    @property
+    def written(self) -> frozenset[str]:
+        """What a later tenure of this process has as `Claim.earlier`."""
+        return self._keeper.written
+
     def identify(self, instance: str) -> None:
         """Before it runs: which instance seeks the lease."""
         self._keeper.identify(instance)

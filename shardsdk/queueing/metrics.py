@@ -121,13 +121,25 @@ class Metrics:
         self._call_seconds.labels(verb).observe(seconds)
 
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when it is scraped."""
-        Gauge(name, documentation, registry=self.registry).set_function(read)
+        """A gauge that is read when it is scraped.  Raises: ConfigurationError for a name that is taken."""
+        self._gauge(name, documentation).set_function(read)
 
     def leader(self, name: str, leads: Callable[[], float]) -> None:
-        """Whether this process leads the election `name`, under client-go's name."""
-        gauge = Gauge("leader_election_master_status", "1 while this process leads", ("name",), registry=self.registry)
+        """Whether this process leads the election `name`, under client-go's name; once for each `Metrics`.
+
+        Raises: ConfigurationError.
+        """
+        gauge = self._gauge("leader_election_master_status", "1 while this process leads", "name")
         gauge.labels(name).set_function(leads)
+
+    def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
+        try:
+            return Gauge(name, documentation, labels, registry=self.registry)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"the metric {name} cannot be added: {error}; if another manager counts here, give each Manager its own"
+                " Metrics"
+            ) from error
 
     def render(self) -> tuple[str, bytes]:
         """Content type and text that Prometheus reads: all of this, and the default registry.

@@ -2,7 +2,11 @@
 
 A predicate takes a change (`Delta`: kind, object, old) and says yes or no.
 They are only asked about objects that stay this shard's, and about an object's
-arrival (ADDED): a drain and its end pass whatever the predicates say.
+arrival (ADDED).  Whatever the predicates say, a drain and its end pass.  When a main
+object with finalizers begins to be deleted they are asked about that change, and then
+as about an arrival; who refuses both leaves the object, and its finalizers, to others.
+That it is gone (DELETED) they are asked about owned and watched objects alone: of a
+main object nothing is left to reconcile.
 
 >>> only_when = any_of(generation_changed, annotations_changed)
 
@@ -58,7 +62,7 @@ def never(delta: Delta[Any]) -> bool:
 
 
 def generation_changed(delta: Delta[Any]) -> bool:
-    """The spec changed (arrivals and deletions pass, and a deletion that was asked for).
+    """The spec changed (arrivals and ends pass, and a deletion that was asked for).
 
     Changes of status, labels and annotations alone do not pass; for resources
     without a generation (Secrets, ConfigMaps) every change passes.
@@ -75,7 +79,7 @@ def generation_changed(delta: Delta[Any]) -> bool:
 
 
 def labels_changed(delta: Delta[Any]) -> bool:
-    """The labels changed (arrivals and deletions pass).
+    """The labels changed (arrivals and ends pass).
 
     >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
     >>> before, after = PartialObject(ObjectMeta()), PartialObject(ObjectMeta(labels={"team": "a"}))
@@ -86,7 +90,7 @@ def labels_changed(delta: Delta[Any]) -> bool:
 
 
 def annotations_changed(delta: Delta[Any]) -> bool:
-    """The annotations changed (arrivals and deletions pass).
+    """The annotations changed (arrivals and ends pass).
 
     >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
     >>> before, after = PartialObject(ObjectMeta()), PartialObject(ObjectMeta(labels={"team": "a"}))

@@ -32,6 +32,7 @@ from shardsdk.kube.reflector import Delta
 from shardsdk.logs import logger_of
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import Priority
+from shardsdk.queueing.workers import is_finite
 
 log: Final = logger_of(__name__)
 
@@ -112,8 +113,11 @@ class Every:
     """
 
     def __init__(self, seconds: float, requests: Callable[[], Iterable[Request]] | None = None) -> None:
-        if not seconds > 0:
-            raise ConfigurationError(f"Every({seconds:g}) would never pause: use more than zero seconds")
+        if not is_finite(seconds) or seconds <= 0:
+            raise ConfigurationError(
+                f"Every({seconds!r}) would never pause, or for ever: use more than zero seconds, a finite number, of a"
+                " timedelta its total_seconds()"
+            )
         self.seconds = seconds
         self._requests = requests
 

@@ -12,7 +12,11 @@ raises `TerminalError`          logged, forgotten until its next event
 raises `FenceClosed/LeaseLost`  dropped: the process is about to end (also as the
                                 cause of an error, or in a group of nothing else)
 raises anything else            logged, comes back after its backoff (which the
-                                error may bound: `longest_pause_seconds`)
+                                error may bound: `longest_pause_seconds`), also
+                                after a `SystemExit` (of its own or a thread's:
+                                one of another task ends the loop, by asyncio)
+raises a group of errors        as those, if all mean the same; else as anything
+                                else (shardsdk/queueing/raised.py)
 runs longer than its limit      cancelled, comes back after its backoff
 ==============================  ==============================================
 
@@ -35,20 +39,12 @@ from typing import Any, Final, Generic, TypeVar, assert_never
 
 from prometheus_client import Counter
 
-from shardsdk.errors import (
-    ApiError,
-    ConfigurationError,
-    FenceClosed,
-    LeaseLost,
-    RetryRule,
-    ShardingError,
-    TerminalError,
-)
+from shardsdk.errors import ApiError, ConfigurationError, RetryRule, ShardingError, TerminalError
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.logs import logger_of
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import ITEMS_PER_TURN, Priority, WorkQueue
+from shardsdk.queueing.raised import describe, is_failure, is_lease_gone, meant_by
 
 log: Final = logger_of(__name__)
 
@@ -218,7 +214,9 @@ class WorkerPool(Generic[K]):
             if task is None or task.cancelling():
                 raise
             self._fail(item, RuntimeError(f"something that the reconcile awaited was cancelled: {error!r}"))
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             self._fail(item, error)
         finally:
             del self._running[item]
@@ -247,11 +245,11 @@ class WorkerPool(Generic[K]):
             case _:
                 assert_never(outcome)
 
-    def _fail(self, item: K, error: Exception) -> None:
+    def _fail(self, item: K, error: BaseException) -> None:
         self._count(lambda metrics: metrics.failed)
         self._count(lambda metrics: metrics.errors)
-        match error:
-            case _ if _is_lease_gone(error):
+        match meant := meant_by(error):
+            case _ if is_lease_gone(error):
                 log.warning("Reconcile stopped: the lease is gone", extra=self._where(item, error))
                 self._forget(item)
             case TerminalError():
@@ -262,11 +260,11 @@ class WorkerPool(Generic[K]):
                 pause = self.queue.add_rate_limited(item)
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case ShardingError():
-                asked = error.retry_after_seconds if isinstance(error, ApiError) else None
+                asked = meant.retry_after_seconds if isinstance(meant, ApiError) else None
                 pause = self.queue.add_rate_limited(
                     item,
                     at_least_seconds=min(asked or 0.0, ASKED_MAX_SECONDS),
-                    at_most_seconds=error.longest_pause_seconds,
+                    at_most_seconds=meant.longest_pause_seconds,
                 )
                 log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))
             case _:
@@ -274,7 +272,7 @@ class WorkerPool(Generic[K]):
                 shown = error if self._is_news(item, error) else None
                 log.error("Reconcile raised; trying again", extra=self._where(item, error, pause), exc_info=shown)
 
-    def _is_news(self, item: K, error: Exception) -> bool:
+    def _is_news(self, item: K, error: BaseException) -> bool:
         """Whether the stack of `error` is to be shown: at each of a dozen attempts it would hide all other lines."""
         text = describe(error)
         news = self.queue.requeues(item) == 1 or self._shown.get(item) != text
@@ -300,7 +298,9 @@ class WorkerPool(Generic[K]):
         if self._metrics:
             counter(self._metrics).inc()
 
-    def _where(self, item: K, error: Exception | None = None, again_after: float | None = None) -> dict[str, object]:
+    def _where(
+        self, item: K, error: BaseException | None = None, again_after: float | None = None
+    ) -> dict[str, object]:
         where: dict[str, object] = {
             "controller": self.name,
             "namespace": getattr(item, "namespace", ""),
@@ -311,22 +311,6 @@ class WorkerPool(Generic[K]):
         if again_after is not None:
             where |= {"attempts": self.queue.requeues(item), "next_attempt_seconds": round(again_after, 3)}
         return where
-
-
-def describe(error: BaseException) -> str:
-    """An error in a line: what it is and what it says."""
-    words = str(error)
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
-
-
-def _is_lease_gone(error: BaseException) -> bool:
-    """Whether a closed fence is all that is behind `error`, in whatever a reconcile has wrapped it."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_lease_gone, error.exceptions))
-    if isinstance(error, FenceClosed | LeaseLost):
-        # One that is merely doubted may be open again in a moment, and then nobody else has the object.
-        return not isinstance(error, FenceDoubted)
-    return error.__cause__ is not None and _is_lease_gone(error.__cause__)
 
 
 @dataclass(slots=True)

@@ -36,8 +36,9 @@ from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
+from shardsdk.queueing.raised import describe
 from shardsdk.queueing.sources import Feed, RequestSource, Trigger, Watched
-from shardsdk.queueing.workers import Done, Outcome, Waiting, WorkerPool, describe
+from shardsdk.queueing.workers import Done, Outcome, Waiting, WorkerPool
 from shardsdk.reconcile.applied import Applied
 from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.context import Context
@@ -255,7 +256,10 @@ class Controller(Generic[T]):
         try:
             with self._resource.inflight.hold(request, metadata.uid):
                 try:
-                    outcome = await self._reconcile(context)
+                    try:
+                        outcome = await self._reconcile(context)
+                    finally:
+                        await api.end()
                 finally:
                     if context.applied is not None:
                         self._forget_applied(request, metadata.uid)

@@ -113,15 +113,23 @@ class Handlers(Generic[T]):
             self._barrier.left(request)
             return
         priority = Priority.BULK if delta.initial else Priority.FRESH
-        if delta.kind is EventKind.ADDED:
-            if self._passes(self._predicate, delta):
-                if self._resource.shard is not None:
-                    self._barrier.arrived(request, metadata_of(delta.object).uid, priority)
-                self._queue.add(request, priority)
-            return
         given_back = delta.old is not None and self._resource.judge(delta.old) is not Verdict.RECONCILE
-        if given_back or self._passes(self._predicate, delta):
-            self._queue.add(request, priority)
+        if not (given_back or self._is_worth_a_reconcile(delta)):
+            return
+        if delta.kind is EventKind.ADDED and self._resource.shard is not None:
+            self._barrier.arrived(request, metadata_of(delta.object).uid, priority)
+        self._queue.add(request, priority)
+
+    def _is_worth_a_reconcile(self, delta: Delta[T]) -> bool:
+        """Whether the predicate says so of a change, or would say so of the arrival of what begins to be deleted.
+
+        A deletion is easily forgotten in a filter on changes, and the object would stay for ever.  But a predicate
+        may also tell whose an object is, and who says no to its arrival has no part in its end.
+        """
+        if self._passes(self._predicate, delta):
+            return True
+        arrival = Delta(EventKind.ADDED, delta.object, None, initial=delta.initial)
+        return _begins_to_end(delta) and self._passes(self._predicate, arrival)
 
     def _forget(self, request: Request, metadata: ObjectMeta) -> None:
         self._barrier.left(request)
@@ -180,3 +188,10 @@ class Handlers(Generic[T]):
             where = {"controller": self._name, "namespace": meta.namespace, "object": meta.name}
             log.exception("A predicate raised; the object is reconciled", extra=where)
             return True
+
+
+def _begins_to_end(delta: Delta[Any]) -> bool:
+    """Whether the object is being deleted and was not before: whose finalizer is on it has to hear of that."""
+    meta = metadata_of(delta.object)
+    ends = meta.deletion_timestamp is not None and bool(meta.finalizers)
+    return ends and delta.old is not None and metadata_of(delta.old).deletion_timestamp is None

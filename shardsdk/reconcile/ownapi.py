@@ -12,19 +12,23 @@ It is the shard's fenced client, and on top of that:
 - *Writes are expected.*  The object is not reconciled again before the caches
   show what was written; after a creation without an answer, not before a fresh
   list of the children.
+- *It ends with the reconcile.*  What that has started and not awaited writes no
+  more, since the object may be another shard's; reads go on.
 
 Refuses: to touch anything else; other objects are written as the caller says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
 from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request
-from shardsdk.errors import NotFound, TooManyWrites, may_be_executed
+from shardsdk.errors import ConfigurationError, ConnectionFailed, NotFound, TooManyWrites, may_be_executed
 from shardsdk.kube.api import Api, Operation, T
 from shardsdk.kube.decoding import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
@@ -65,6 +69,10 @@ class OwnApi(Api):
         self._recorder = recorder
         self._max_writes = max_writes
         self._writes = 0
+        self._ended = False
+        #: The scopes of what is being written, and what is set when the last of it has been.
+        self._under_way: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
 
     @property
     def version(self) -> str:
@@ -80,9 +88,38 @@ class OwnApi(Api):
         """Carry out an operation; one that writes is counted, changed as the module says, and noted."""
         if not operation.writes:
             return await self.transport.send(operation)
-        self._count_write()
-        if operation.verb == "delete":
-            return await self._delete(operation)
+        async with self._write():
+            self._count_write()
+            return await (self._delete(operation) if operation.verb == "delete" else self._change(operation))
+
+    async def raw(self, method: str, path: str, **options: Any) -> bytes:
+        """Any other request, as `Api.raw`; one that writes is refused once the reconcile has ended."""
+        if method.upper() in ("GET", "HEAD"):
+            return await super().raw(method, path, **options)
+        async with self._write():
+            return await super().raw(method, path, **options)
+
+    async def end(self) -> None:
+        """Refuse all further writes, and return when those under way have ended.
+
+        Of a reconcile that is cancelled, before its end or now, they are given up, and waited for all the same: until
+        then nobody else may have the object.
+        """
+        self._ended, cancelled = True, None
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            self._give_up()  # it has been told already, and will not be told again
+        while self._under_way:
+            self._idle.clear()
+            try:
+                await self._idle.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._give_up()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _change(self, operation: Operation[T]) -> T:
         child = self._is_child(operation)
         operation = self._prepare(operation, child=child)
         # An update whose answer is lost has created nothing.
@@ -117,6 +154,39 @@ class OwnApi(Api):
         return replace(operation, body=self._label(body)) if child and isinstance(body, Mapping) else operation
 
     # -- inside ------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _write(self) -> AsyncIterator[None]:
+        """A write is under way, in a scope of its own: the task that sends it may be there for others, too.
+
+        Raises: ConfigurationError once the reconcile has ended, ConnectionFailed for a write that is given up.
+        """
+        if self._ended:
+            raise ConfigurationError(
+                f"the reconcile of {self._owner.name!r} has ended and writes no more: have it await all that it starts"
+                " (asyncio.TaskGroup; gather leaves the others running when one fails), and let nothing keep its api"
+            )
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._under_way.add(scope)
+                try:
+                    yield
+                finally:
+                    self._under_way.remove(scope)
+                    if not self._under_way:
+                        self._idle.set()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise ConnectionFailed(
+                f"given up, since the reconcile of {self._owner.name!r} was cancelled; the write may be executed"
+            ) from None
+
+    def _give_up(self) -> None:
+        for scope in self._under_way:
+            if not scope.expired():
+                scope.reschedule(asyncio.get_running_loop().time())
 
     def _count_write(self) -> None:
         if self.writes_left == 0:

@@ -65,7 +65,7 @@ class TaskSpec:
     grace_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if not is_async(inspect.unwrap(self.function)):
+        if not is_async(self.function) and not is_async(inspect.unwrap(self.function)):
             raise ConfigurationError(
                 f"task {self.name!r} is a plain function, and would hold up the whole process: write `async def`; what"
                 " blocks goes into `await asyncio.to_thread(…)`"

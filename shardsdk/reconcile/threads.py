@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,11 @@ R = TypeVar("R")
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling it gives something to await."""
+    """Whether calling it only gives something to await.
+
+    A plain function under which there is an async one (`functools.wraps`) may do the same, or run that in a loop of
+    its own: so it is called in a thread, and what it returns is awaited if that has to be.
+    """
     if isinstance(function, functools.partial):
         return is_async(function.func)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
@@ -42,6 +47,13 @@ def call_plainly(function: Callable[..., R], *arguments: Any) -> R:
         raise RuntimeError("the function raised StopIteration") from error
 
 
+async def call_any(function: Any, *arguments: Any) -> Any:
+    """Call a function that is async, or plain: that in a thread."""
+    if is_async(function):
+        return await function(*arguments)
+    return await _awaited(await asyncio.to_thread(call_plainly, function, *arguments))
+
+
 class Threads:
     """Threads that run plain functions, as many as are needed up to `most`."""
 
@@ -55,23 +67,12 @@ class Threads:
         return self._running
 
     def wrap(self, function: Callable[[Context[T]], R]) -> Callable[[Context[T]], Awaitable[R]]:
-        """An async reconcile that runs `function` in a thread."""
-        plainly = functools.partial(call_plainly, function)
+        """An async reconcile that runs `function` in a thread, and awaits what it returns if that has to be."""
 
         @functools.wraps(function)
         async def call(context: Context[T]) -> R:
-            self._running += 1
-            future = asyncio.get_running_loop().run_in_executor(self._pool, plainly, context)
-            future.add_done_callback(self._returned)
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                context.cancel()
-                # However often: whoever waits for the object, to give it away, must not take it for idle.
-                while not future.done():
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.wait([future])
-                raise
+            returned: R = await _awaited(await self._run(function, context))
+            return returned
 
         return call
 
@@ -79,7 +80,25 @@ class Threads:
         """Take no further work; does not wait for what runs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _returned(self, future: asyncio.Future[R]) -> None:
-        self._running -= 1
-        if not future.cancelled():
-            future.exception()  # whoever waited has it; nobody may have waited
+    async def _run(self, function: Callable[[Context[T]], R], context: Context[T]) -> R:
+        self._running += 1
+        # With the context variables of whoever calls, as `asyncio.to_thread`.
+        within = functools.partial(contextvars.copy_context().run, call_plainly, function)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, within, context)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            context.cancel()
+            # However often: whoever waits for the object, to give it away, must not take it for idle.
+            while not future.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # nobody waits for it
+            raise
+        finally:
+            self._running -= 1
+
+
+async def _awaited(returned: Any) -> Any:
+    return await returned if inspect.isawaitable(returned) else returned

@@ -31,6 +31,7 @@ from shardsdk.testing.strategies import (
     STATUS,
     check_new,
     check_part,
+    check_place,
     check_version,
     has_generation,
     has_status,
@@ -92,9 +93,10 @@ class MemoryServer:
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
 
     def execute(self, operation: Operation[Any]) -> Object | None:
-        """Carry out one operation; the object as it is then, `None` after a deletion."""
+        """Carry out one operation; the object as it is then, `None` after a deletion.  Raises: as an API server."""
         resource, name, namespace = operation.resource, operation.name, operation.namespace
         body: Any = operation.body
+        check_place(operation.verb, resource, name, namespace)
         match operation.verb:
             case "get":
                 return self.get(resource, name, namespace)

@@ -22,7 +22,16 @@ Path = tuple[str, ...]
 Owner = tuple[str, str]
 
 #: What names an object belongs to nobody.
-_NAMING: Final = frozenset({("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")})
+_NAMING: Final = frozenset(
+    {
+        ("apiVersion",),
+        ("kind",),
+        ("metadata", "name"),
+        ("metadata", "namespace"),
+        ("metadata", "uid"),
+        ("metadata", "resourceVersion"),
+    }
+)
 _ABSENT: Final = object()
 
 

@@ -41,7 +41,6 @@ from typing import Any, Final, TypeVar, overload
 
 from shardsdk.admission.webhook import Webhook
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
-from shardsdk.errors import RetryRule, ShardingError
 from shardsdk.events.recorder import EVENTS
 from shardsdk.kinds import Kind
 from shardsdk.kube.api import Operation
@@ -55,9 +54,10 @@ from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
+from shardsdk.queueing.raised import as_exception, is_failure, is_refresh, meant_by
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.spec import ControllerSpec, Scope
-from shardsdk.reconcile.threads import call_plainly, is_async
+from shardsdk.reconcile.threads import call_any, is_async
 from shardsdk.testing.admission import WebhooksAsked
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
@@ -323,8 +323,8 @@ class Rig:
     @property
     def failures(self) -> list[Exception]:
         """What reconciles raised, but for what asks for another look (Conflict), or says what is wrong (Permanent)."""
-        raised = [each for _, each in self.outcomes if isinstance(each, Exception) and not isinstance(each, Permanent)]
-        return [each for each in raised if not (isinstance(each, ShardingError) and each.retry is RetryRule.REFRESH)]
+        raised = [(each, meant_by(each)) for _, each in self.outcomes if isinstance(each, Exception)]
+        return [error for error, meant in raised if not isinstance(meant, Permanent) and not is_refresh(meant)]
 
     # -- inside ---------------------------------------------------------------
 
@@ -361,13 +361,13 @@ class Rig:
         async def call(context: Any) -> Outcome | None:
             self._reconciling += 1
             try:
-                outcome: Outcome | None
-                if spec.around is None:
-                    outcome = await _call(spec.function, context)
+                if spec.around is not None:
+                    outcome = await spec.around(context, lambda function: call_any(function, context))
                 else:
-                    outcome = await spec.around(context, lambda function: _call(function, context))
-            except Exception as error:
-                self.outcomes.append((context.request.name, error))
+                    outcome = await call_any(spec.function, context)
+            except BaseException as error:
+                if is_failure(error):
+                    self.outcomes.append((context.request.name, as_exception(error)))
                 raise
             else:
                 self.outcomes.append((context.request.name, outcome))
@@ -389,11 +389,6 @@ def _specs_of(given: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manag
         return list(given)
     scope = Scope.SHARDED if given.ring is not None else Scope.LEADER if given.election else Scope.EVERYWHERE
     return [spec if spec.scope else replace(spec, scope=scope) for spec in given.controllers]
-
-
-async def _call(function: Any, context: Any) -> Any:
-    """A plain function runs in a thread."""
-    return await (function(context) if is_async(function) else asyncio.to_thread(call_plainly, function, context))
 
 
 def _where(resource: Resource, namespace: str) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shardsdk.errors import Invalid, NotFound, ServerError
+from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.protocol.objects import Resource
 
 Object = dict[str, Any]
@@ -118,3 +119,18 @@ def _with_the_servers_own(current: Object, wanted: Object) -> Object:
 
 def _parts(metadata: Object, *names: str) -> Object:
     return {name: metadata[name] for name in names if name in metadata}
+
+
+def check_place(verb: str, resource: Resource, name: str, namespace: str | None) -> None:
+    """A path without a namespace leads to no object of a resource that lives in some.
+
+    Source: kube-apiserver's routes, which only list there; of custom resources, apiextensions' crdHandler.
+
+    Raises: MethodNotAllowed, NotFound.
+    """
+    if not resource.namespaced or namespace:
+        return
+    builtin = "." not in resource.group or resource.group.endswith(".k8s.io")
+    not_found, not_allowed = Status(404, "", "404 page not found"), Status(405, "MethodNotAllowed", "not allowed here")
+    status = not_allowed if verb == "create" and builtin else not_found
+    raise explain_status(Target(verb, resource.group, resource.plural, None, name or None, True), status)

@@ -151,14 +151,17 @@ class ShardProcess:
     async def _reconcile(self, context: Context[Work]) -> None:
         main, work = MAIN_OF[self.ring.ring], context.object
         with self._reconciling.begin(main, context.metadata):
-            if work.spec.cleans and await finalizing(context, FINALIZER, lambda: self._clean_up(context)):
-                return
             present: list[Piece] = context.children(PIECES) if self.ring is FAMILY else []
-            known = await self._claim(context) if work.spec.claims else ()
-            keys, reference = work.spec.keys, context.controller_reference()
-            await self._reconciling.work(
-                context.api, main, context.metadata, keys, present, reference, known, lambda: context.cancelled
-            )
+            try:
+                if work.spec.cleans and await finalizing(context, FINALIZER, lambda: self._clean_up(context)):
+                    return
+                known = await self._claim(context) if work.spec.claims else ()
+                keys, reference = work.spec.keys, context.controller_reference()
+                await self._reconciling.work(
+                    context.api, main, context.metadata, keys, present, reference, known, lambda: context.cancelled
+                )
+            finally:
+                self._reconciling.leave_behind(context.api, present)
 
     async def _claim(self, context: Context[Work]) -> list[str]:
         """Adopt what waits for this work, once for each of its generations; gives the keys found."""

@@ -6,12 +6,13 @@ object away too early is found out.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from shardsdk.errors import LeaseLost, NotFound
+from shardsdk.errors import LeaseLost, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
@@ -20,6 +21,10 @@ from tests.simulation.vocabulary import PIECES, RECONCILED, STRAY, Doing, Piece
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+#: Every how manieth reconcile leaves a write behind, and for how long.
+LEAVES_ONE_IN: Final = 4
+LEFT_SECONDS: Final = 10.0
 
 
 class Reconciling:
@@ -32,6 +37,7 @@ class Reconciling:
         self._clock = clock
         self._rng = rng
         self._fenced = fenced
+        self._left: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def begin(self, resource: Resource, meta: ObjectMeta) -> Iterator[None]:
@@ -92,3 +98,15 @@ class Reconciling:
             await self._clock.sleep(60.0)
         if cancelled():
             raise LeaseLost("the reconcile was cancelled")
+
+    def leave_behind(self, api: Api, present: Sequence[Piece]) -> None:
+        """A reconcile ends; some do not await all that they have started, and by then another shard has the object."""
+        if present and self._world.stats.reconciles % LEAVES_ONE_IN == 0:
+            left = asyncio.create_task(self._write_late(api, present[0].metadata))
+            self._left.add(left)
+            left.add_done_callback(self._left.discard)
+
+    async def _write_late(self, api: Api, piece: ObjectMeta) -> None:
+        await self._clock.sleep(LEFT_SECONDS * self._world.timings.scale)
+        with suppress(ShardingError):
+            await api.patch(PIECES, piece.name, piece.namespace, {"metadata": {"annotations": {RECONCILED: "late"}}})

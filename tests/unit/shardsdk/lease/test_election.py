@@ -128,16 +128,37 @@ async def test_a_leader_that_sees_another_stops_at_once(clock: VirtualClock) -> 
 
 
 @in_virtual_time
-async def test_two_processes_of_one_identity_do_not_lead_for_long(clock: VirtualClock) -> None:
+async def test_of_two_processes_of_one_identity_the_second_waits_for_the_first_as_for_any_other(
+    clock: VirtualClock,
+) -> None:
     world = Candidates(clock)
     first, _ = world.make("same")
-    second, _ = world.make("same")
-    async with running(first.run(lambda hold: asyncio.sleep(1e6))) as a:
-        await world.until(lambda: first.is_leader)
-        async with running(second.run(lambda hold: asyncio.sleep(1e6))) as b:
-            await asyncio.sleep(2.5)
-            assert isinstance(a.exception(), LeaseLost)
-            assert not b.done()
+    second, api = world.make("same")
+    process = Process("first")
+    process.start(first.run(world.lead("first")))
+    await world.until(lambda: first.is_leader)
+    async with running(second.run(world.lead("second"))):
+        await asyncio.sleep(60)
+        assert set(api.requests) == {"get"}
+        process.kill()
+        world.leading.clear()
+        assert 12 < await world.until(lambda: second.is_leader) < 17.5
+
+
+@in_virtual_time
+async def test_who_could_not_release_its_lease_leads_again_at_once_when_it_can_write(clock: VirtualClock) -> None:
+    world = Candidates(clock)
+    elector, api = world.make("a")
+    async with running(elector.run(world.lead("a"))) as task:
+        await world.until(lambda: elector.is_leader)
+        api.fault = Fault.REFUSED
+        await asyncio.sleep(60)
+        assert isinstance(task.exception(), LeaseLost)
+    assert world.lease.holder == "a"
+    async with running(elector.run(world.lead("a"))):
+        await asyncio.sleep(5)
+        api.fault = Fault.NONE
+        assert await world.until(lambda: elector.is_leader) <= 2.5
 
 
 @in_virtual_time

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.lease.leadership import Election
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.queueing.metrics import Metrics
@@ -163,3 +164,20 @@ def test_a_metric_of_a_programs_that_has_a_name_of_ours_is_told_once_and_not_sho
         ]
     told = [each.__dict__["metric"] for each in caplog.records if "is not shown" in each.msg]
     assert told == ["workqueue_adds", "rest_client_requests_total"]
+
+
+@pytest.mark.parametrize("election", [None, ELECTION])
+@in_virtual_time
+async def test_metrics_of_two_managers_are_refused(
+    clock: VirtualClock, election: Election | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    metrics.gauge("shardsdk_lease_remaining_seconds", "Another manager's", lambda: 0.0)
+    metrics.leader("another", lambda: 0.0)
+    manager = shard_of_ring(metrics=metrics) if election is None else Manager(election=election, metrics=metrics)
+    manager.add(controller_for(SECRETS).reconcile(noop))
+    assert await manager.run_async(Cluster(clock).replica().world()) is ExitCode.CONFIGURATION
+    assert "give each Manager its own Metrics" in caplog.text
+
+
+async def noop(context: Ctx) -> None: ...

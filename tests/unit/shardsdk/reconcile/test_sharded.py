@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
+
+from shardsdk.cache.objects import metadata_of
 from shardsdk.errors import ConnectionFailed
+from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import PartialObject
+from shardsdk.queueing import predicates
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -264,6 +270,59 @@ async def test_predicates_choose_among_changes_but_never_hide_a_drain_or_its_end
         rig.drain("mine")
         await clock.sleep(5)
     assert rig.labels("mine") == {}
+
+
+def data_changed(delta: Delta[Any]) -> bool:
+    """As users write filters on changes: what arrives passes."""
+    return delta.old is None or metadata_of(delta.old).generation != metadata_of(delta.object).generation
+
+
+def in_the_north(delta: Delta[Any]) -> bool:
+    """Whose an object is."""
+    return (metadata_of(delta.object).annotations or {}).get("region") == "north"
+
+
+@pytest.mark.parametrize(
+    ("predicate", "cleaned_up"),
+    [
+        (data_changed, ["at the start", "later"]),
+        (lambda delta: delta.old is None, ["at the start", "later"]),
+        (predicates.of_kind(EventKind.MODIFIED), ["later"]),
+        (in_the_north, []),
+        (predicates.all_of(in_the_north, data_changed), []),
+        (predicates.never, []),
+    ],
+)
+@in_virtual_time
+async def test_that_a_deletion_has_begun_passes_where_an_arrival_would(
+    clock: VirtualClock, predicate: predicates.Predicate, cleaned_up: list[str]
+) -> None:
+    """It is easily forgotten in a filter on changes, and somebody is to clean up; unless the object is not ours."""
+    rig = Rig(clock)
+    for name in ("at the start", "later"):
+        rig.secret(name, finalizers=["example.com/held", "example.com/other"], annotations={"region": "south"})
+    rig.server.delete(SECRETS, "at the start", "default")
+    rig.secret("nothing to do")
+    async with rig.shard(predicate=predicate):
+        await clock.sleep(5)
+        rig.reconciled[:] = [name for name in rig.reconciled if name == "at the start"]
+        rig.server.delete(SECRETS, "later", "default")
+        rig.server.delete(SECRETS, "nothing to do", "default")
+        await clock.sleep(5)
+    assert rig.reconciled == cleaned_up
+
+
+@in_virtual_time
+async def test_that_a_deletion_goes_on_is_a_change_like_any_other(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("mine", finalizers=["example.com/held", "example.com/other"])
+    async with rig.shard(predicate=lambda delta: delta.old is None):
+        await clock.sleep(5)
+        rig.server.delete(SECRETS, "mine", "default")
+        await clock.sleep(5)
+        rig.server.patch(SECRETS, "mine", "default", {"metadata": {"finalizers": ["example.com/held"]}})
+        await clock.sleep(60)
+    assert rig.reconciled == ["mine", "mine"]
 
 
 @in_virtual_time

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from random import Random
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,7 +21,7 @@ from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.queueing.queue import WorkQueue
 from shardsdk.queueing.workers import WorkerPool
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.threads import Threads
+from shardsdk.reconcile.threads import Threads, is_async
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 
@@ -159,3 +162,74 @@ async def test_a_function_that_raises_stop_iteration_has_failed(context: Ctx) ->
             await threads.wrap(work)(context)
     assert isinstance(raised.value.__cause__, StopIteration)
     assert threads.running == 0
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As decorators of tracing and metrics are written."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
+class Called:
+    async def __call__(self, context: Ctx) -> None: ...
+
+
+async def awaited(context: Ctx) -> None: ...
+
+
+def plain(context: Ctx) -> None: ...
+
+
+@functools.wraps(plain)
+async def made_async(context: Ctx) -> None: ...
+
+
+@pytest.mark.parametrize("function", [awaited, functools.partial(awaited), Called(), made_async])
+def test_an_async_function_is_async(function: Callable[..., Any]) -> None:
+    assert is_async(function)
+
+
+@pytest.mark.parametrize("function", [plain, traced(plain), functools.partial(plain), traced(awaited)])
+def test_a_plain_function_is_plain_whatever_it_decorates(function: Callable[..., Any]) -> None:
+    """It may have a loop of its own, and so needs a thread."""
+    assert not is_async(function)
+
+
+def in_its_own_loop(function: Callable[[Ctx], Coroutine[Any, Any, Any]]) -> Callable[[Ctx], Any]:
+    @functools.wraps(function)
+    def call(context: Ctx) -> Any:
+        return asyncio.run(function(context))
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("decorated", "where"), [(traced, "main"), (lambda each: traced(traced(each)), "main"), (in_its_own_loop, "thread")]
+)
+async def test_what_a_plain_function_returns_is_awaited_on_the_loop_if_it_has_to_be(
+    context: Ctx, decorated: Callable[[Any], Callable[..., Any]], where: str
+) -> None:
+    async def work(context: Ctx) -> str:
+        await asyncio.sleep(0)
+        return "main" if threading.current_thread() is threading.main_thread() else "thread"
+
+    threads = Threads(1)
+    assert await threads.wrap(decorated(work))(context) == where
+    assert threads.running == 0
+
+
+async def test_a_plain_function_has_the_context_variables_of_whoever_calls_it(context: Ctx) -> None:
+    region = contextvars.ContextVar("region", default="none")
+    region.set("north")
+
+    def work(context: Ctx) -> str:
+        found = region.get()
+        region.set("the thread's own")
+        return found
+
+    assert await Threads(1).wrap(work)(context) == "north"
+    assert region.get() == "north"

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import AlreadyExists, Conflict, ConnectionFailed, Gone, Invalid, NotFound
+from shardsdk.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    Conflict,
+    ConnectionFailed,
+    Gone,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+)
 from shardsdk.kube.api import Api, PatchKind, WatchEvent, WatchKind
 from shardsdk.kube.reflector import Reflector
 from shardsdk.kube.selectors import Selector, absent, equals, exists, join, not_in, within
@@ -209,3 +218,26 @@ async def test_a_reflector_follows_it_through_silence_and_compaction(clock: Virt
     await clock.sleep(300)
     assert len(reflector.store) == 999
     running.cancel()
+
+
+@in_virtual_time
+async def test_an_object_in_no_namespace_is_refused_as_by_a_cluster(clock: VirtualClock) -> None:
+    api, sites = MemoryApi(MemoryServer(), clock), Resource("example.com", "v1", "sites", "Site")
+    for resource, expected in ((CONFIGMAPS, MethodNotAllowed), (sites, NotFound)):
+        with pytest.raises(expected, match=r"live in namespaces, and none was given: pass namespace="):
+            await api.create(resource, {"metadata": {"name": "x"}})
+    for nowhere in (api.get(CONFIGMAPS, "x"), api.patch(CONFIGMAPS, "x", None, {}), api.delete(CONFIGMAPS, "x")):
+        with pytest.raises(NotFound, match="pass namespace="):
+            await nowhere
+    assert [page async for page in api.pages(CONFIGMAPS)] in ([], [[]])
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@in_virtual_time
+async def test_a_number_that_json_does_not_have_is_refused_as_by_a_client(clock: VirtualClock, number: float) -> None:
+    server = MemoryServer()
+    create(server, "x")
+    api = MemoryApi(server, clock)
+    with pytest.raises(ConfigurationError, match=rf"data\.a is {number}, and JSON has no such number"):
+        await api.patch(CONFIGMAPS, "x", "default", {"data": {"a": number, "b": None}})
+    assert api.writes == []

@@ -1,0 +1,93 @@
+"""What a reconcile has raised, and what of it matters.
+
+Whatever is raised inside an `asyncio.TaskGroup` comes out as a group of errors,
+which says nothing itself.  It means what its errors mean, where they all mean the
+same; else it is an error like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from shardsdk.errors import ApiError, FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
+from shardsdk.kube.doubts import FenceDoubted
+
+#: So many errors of a group are named.
+NAMED: Final = 3
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """The errors of a group, and of the groups in it; of any other error that alone.
+
+    In an order that stays: which of them was raised first is chance, and is to decide nothing.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return sorted((leaf for each in error.exceptions for leaf in leaves_of(each)), key=_describe)
+
+
+def meant_by(error: BaseException) -> BaseException:
+    """The one error that says what is to be done about `error`, which it is itself unless that is a group.
+
+    Of errors that are all the API server's, or others of ours, the one that asks for the most patience; a lease that
+    is gone says the least, since whoever comes back without it is turned away.
+    """
+    leaves = leaves_of(error)
+    if len(leaves) == 1 or all(isinstance(leaf, TerminalError) for leaf in leaves):
+        return leaves[0]
+    ours = [leaf for leaf in leaves if isinstance(leaf, ShardingError) and not isinstance(leaf, TerminalError)]
+    return max(ours, key=_patience) if len(ours) == len(leaves) else error
+
+
+def describe(error: BaseException) -> str:
+    """An error in a line: what it is and what it says; of a group what its errors are, in an order that stays."""
+    texts = sorted({_describe(leaf) for leaf in leaves_of(error)})
+    more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
+    return "; ".join([*texts[:NAMED], *more])
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether it is the failure of what was called, and not the end of whoever called it.
+
+    The first is also a `sys.exit()` somewhere in what it calls, or a panic in an extension module: another process
+    would meet the same object, and end as well.  (A `sys.exit()` in a task that was started is never raised here:
+    asyncio has it end the loop.)
+    """
+    return not isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit)
+
+
+def as_exception(error: BaseException) -> Exception:
+    """The same for whoever is not to end by it."""
+    return error if isinstance(error, Exception) else RuntimeError(describe(error))
+
+
+def is_refresh(error: BaseException) -> bool:
+    """Whether nothing is wrong but that somebody else was faster."""
+    return isinstance(error, ShardingError) and error.retry is RetryRule.REFRESH
+
+
+def is_quiet(error: BaseException) -> bool:
+    """Whether nothing is wrong with the object: somebody else was faster, or the lease is gone."""
+    return isinstance(error, FenceClosed | LeaseLost) or is_refresh(error)
+
+
+def is_lease_gone(error: BaseException) -> bool:
+    """Whether a closed fence is all that is behind `error`, in whatever a reconcile has wrapped it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_lease_gone, error.exceptions))
+    if isinstance(error, FenceClosed | LeaseLost):
+        # One that is merely doubted may be open again in a moment, and then nobody else has the object.
+        return not isinstance(error, FenceDoubted)
+    return error.__cause__ is not None and is_lease_gone(error.__cause__)
+
+
+def _describe(error: BaseException) -> str:
+    words = str(error)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _patience(error: ShardingError) -> tuple[bool, bool, float, float]:
+    asked = error.retry_after_seconds if isinstance(error, ApiError) else None
+    leased = not isinstance(error, FenceClosed | LeaseLost)
+    return leased, not is_refresh(error), asked or 0.0, error.longest_pause_seconds
