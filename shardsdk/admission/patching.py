@@ -2,7 +2,7 @@
 
 A class knows some of an object's fields; the others stay as they came, those of
 entries in lists too, as long as an entry can be told by being unchanged, by its
-`name`, or by its place.
+`name`, or, if asked for, by its place.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ Object = dict[str, Any]
 _ABSENT: Final = object()
 
 
-def carried_over(there: Object, before: Object, after: Object) -> Object:
+def carried_over(there: Object, before: Object, after: Object, *, by_place: bool = True) -> Object:
     """`there` with what has changed from `before` to `after`.
+
+    `by_place`: of lists, too, of which entries are replaced by others as often as changed, an entry without a name is
+    taken for the one in its place.
 
     >>> carried_over({"a": 1, "unknown": 2}, {"a": 1, "default": 0}, {"a": 3, "default": 0})
     {'a': 3, 'unknown': 2}
     """
     kept = {name: value for name, value in there.items() if name in after or name not in before}
     changed = {
-        name: _carried(there.get(name, _ABSENT), before.get(name, _ABSENT), value)
+        name: _carried(there.get(name, _ABSENT), before.get(name, _ABSENT), value, by_place)
         for name, value in after.items()
         if before.get(name, _ABSENT) != value
     }
@@ -51,11 +54,11 @@ def _operations(path: str, before: Object, after: Object) -> Iterator[dict[str, 
             yield {"op": "replace", "path": where, "value": value}
 
 
-def _carried(there: Any, before: Any, after: Any) -> Any:
+def _carried(there: Any, before: Any, after: Any, by_place: bool) -> Any:
     if isinstance(after, dict) and isinstance(there, dict):
-        return carried_over(there, before if isinstance(before, dict) else {}, after)
+        return carried_over(there, before if isinstance(before, dict) else {}, after, by_place=by_place)
     if isinstance(after, list) and _pairs(there, before):
-        return _entries(there, before, after)
+        return _entries(there, before, after, by_place)
     return after
 
 
@@ -63,17 +66,19 @@ def _pairs(there: Any, before: Any) -> TypeGuard[list[Any]]:
     return isinstance(there, list) and isinstance(before, list) and len(there) == len(before)
 
 
-def _entries(there: list[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+def _entries(there: list[Any], before: Sequence[Any], after: Sequence[Any], by_place: bool) -> list[Any]:
     """The entries of `after`, each with what came with it."""
     left = list(range(len(before)))
     origins: list[int | None] = [_take(left, [each for each in left if before[each] == entry]) for entry in after]
     for place, entry in enumerate(after):
         if origins[place] is None and isinstance(entry, dict):
-            by_name = _name(entry) is not None
-            alike = [each for each in left if (_name(before[each]) == _name(entry) if by_name else each == place)]
+            if (name := _name(entry)) is not None:
+                alike = [each for each in left if _name(before[each]) == name]
+            else:
+                alike = [place] if by_place and place in left else []
             origins[place] = _take(left, alike)
     return [
-        entry if origin is None else _carried(there[origin], before[origin], entry)
+        entry if origin is None else _carried(there[origin], before[origin], entry, by_place)
         for origin, entry in zip(origins, after, strict=True)
     ]
 

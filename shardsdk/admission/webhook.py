@@ -29,9 +29,12 @@ from shardsdk.kinds import Kind, resource_of
 from shardsdk.kinds.wire import written_out
 from shardsdk.kube.decoding import codec_of
 from shardsdk.logs import logger_of
-from shardsdk.reconcile.threads import call_plainly, is_async
+from shardsdk.reconcile.threads import call_any
 
 log: Final = logger_of(__name__)
+
+#: What people write of an object's metadata.
+_OF_PEOPLE: Final = frozenset({"name", "labels", "annotations", "finalizers", "ownerReferences"})
 
 K = TypeVar("K", bound=Kind)
 #: What becomes of a request when its webhook fails, or cannot be reached.
@@ -105,7 +108,7 @@ class Webhook:
         before = written_out(review.object) if self.sort is Sort.MUTATE else {}
         try:
             async with asyncio.timeout(self._seconds()):
-                returned = await self._call(review)
+                returned = await call_any(self.function, review)
             if self.sort is Sort.MUTATE:
                 return self._changed(request, review, before, returned)
             return Verdict(True, warnings=_warnings(returned))
@@ -139,11 +142,6 @@ class Webhook:
             request.namespace or meta.namespace,
         )
 
-    async def _call(self, review: Review[Any]) -> Any:
-        if is_async(self.function):
-            return await self.function(review)
-        return await asyncio.to_thread(call_plainly, self.function, review)
-
     def _seconds(self) -> float:
         """For the function: some of what API servers wait is spent on the way."""
         return max(self.timeout_seconds - 0.5, self.timeout_seconds / 2)
@@ -157,7 +155,10 @@ class Webhook:
         if not isinstance(after, self.kind):
             raise TypeError(f"it returned {after!r}; return the {self.kind.__qualname__}, or nothing")
         there = msgspec.json.decode(request.object)
-        return Verdict(True, patch=json_patch(there, carried_over(there, before, written_out(after))))
+        written = written_out(after)
+        if after is not review.object:
+            written["metadata"] = _metadata_of_another(before["metadata"], written["metadata"])
+        return Verdict(True, patch=json_patch(there, carried_over(there, before, written)))
 
     def _denied(self, request: AdmissionRequest, denied: Denied) -> Verdict:
         message = str(denied) or "no reason was given"
@@ -193,6 +194,14 @@ class Webhook:
             "operation": request.operation,
             "user": request.user_info.username,
         }
+
+
+def _metadata_of_another(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Of an object that was returned in place of the one that came: what it says where people say something at all.
+
+    The rest is the API server's, which takes no update without it.
+    """
+    return after | {name: value for name, value in before.items() if name not in _OF_PEOPLE or after.get(name) is None}
 
 
 def _warnings(returned: Any) -> Sequence[str]:

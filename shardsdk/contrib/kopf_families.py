@@ -87,6 +87,8 @@ class Family:
 
     def hear(self, version: int, whose: Whose) -> bool:
         """Take note of how the main object was at a resourceVersion; False: that is out of date."""
+        if self.whose is Whose.GONE and whose is not Whose.GONE:
+            return False  # its uid is no object's any more; if a store that was set back has it again, a list says so
         if version < self._version:
             # Work on what is here is as right by an older event.
             return whose is Whose.HERE is self.whose

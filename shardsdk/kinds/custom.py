@@ -180,7 +180,7 @@ def _part_of(name: str, part: str, model: Any) -> Part:
             " is written in a spec: give it some, as in `html: str`, or write `CustomResource[None, …]` if there is to"
             " be none"
         )
-    required = not _has_defaults(model)
+    required = not has_defaults(model)
     if required and part == "status":
         raise ConfigurationError(
             f"custom resource {name}: an object without a status could not be read: give each field of"
@@ -209,7 +209,8 @@ def _has_fields(model: type[Any]) -> bool:
     return bool(fields(model)) if is_dataclass(model) else bool(getattr(model, "model_fields", True))
 
 
-def _has_defaults(model: Callable[[], Any]) -> bool:
+def has_defaults(model: Callable[[], Any]) -> bool:
+    """Whether one of this class can be made of nothing."""
     try:
         model()
     except (TypeError, ValueError):

@@ -15,6 +15,7 @@ from itertools import chain, count
 from typing import Any, Final
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kinds.schema import PRESERVE
 from shardsdk.protocol.objects import Resource
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -155,18 +156,25 @@ class Definitions:
             return "int | str"
         match schema.get("type"):
             case "array":
-                return f"list[{self._annotation(schema.get('items', {}), f'{home}[]', *map(_singular, names), *names)}]"
+                return f"list[{self._entry(schema.get('items', {}), f'{home}[]', *names)}]"
+            case "object" if schema.get(PRESERVE):
+                return "dict[str, Any]"  # a class would drop what it does not know
             case "object" if schema.get("properties"):
                 return self._add(home, self._free(home, *names), schema).name
             case "object":
                 entries = schema.get("additionalProperties")
                 if not isinstance(entries, dict):
                     return "dict[str, Any]"
-                return f"dict[str, {self._annotation(entries, f'{home}[…]', *map(_singular, names), *names)}]"
+                return f"dict[str, {self._entry(entries, f'{home}[…]', *names)}]"
             case "string":
                 return _STRINGS.get(schema.get("format", ""), "str")
             case other:
                 return _SCALARS.get(other, "Any")
+
+    def _entry(self, schema: Any, home: str, *names: str) -> str:
+        """What each entry of a list or a map holds."""
+        annotation = self._annotation(schema, home, *map(_singular, names), *names)
+        return f"{annotation} | None" if schema.get("nullable") and annotation != "Any" else annotation
 
     def _refer(self, definition: str) -> str:
         if known := _KNOWN.get(definition):

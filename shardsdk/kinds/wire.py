@@ -51,12 +51,27 @@ def merge_patch_of(value: Any) -> Any:
         return {encode(key): merge_patch_of(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [encode(each) for each in value]
+    if isinstance(value, set | frozenset):  # two that are equal need not have one order
+        return sorted((encode(each) for each in value), key=msgspec.json.encode)
     return None if value is None else encode(value)
 
 
 def written_out(value: Any) -> dict[str, Any]:
     """All fields of an object or a model that have a value, defaults included, as on the wire."""
     return _without_nulls(merge_patch_of(value))  # type: ignore[no-any-return]
+
+
+def wire_name(model: type[Any], field: str) -> str:
+    """What a field of a class, whatever makes it one with fields, is called on the wire.
+
+    >>> from shardsdk.kinds.conditions import Condition
+    >>> wire_name(Condition, "last_transition_time")
+    'lastTransitionTime'
+    """
+    if issubclass(model, msgspec.Struct):
+        return dict(zip(model.__struct_fields__, model.__struct_encode_fields__, strict=True)).get(field, field)
+    declared = getattr(model, "model_fields", {}).get(field)
+    return getattr(declared, "serialization_alias", None) or field
 
 
 def dump_model(value: Any) -> Any:

@@ -8,7 +8,10 @@
 Guarantees (tests/unit/shardsdk/objects/test_finalizers.py): the finalizer is there before
 `finalizing` says that work may begin, and goes only after the clean-up has
 succeeded; other finalizers stay, because every write is conditional on the
-version that this reconcile knows (else Conflict, and it is tried again).
+version that this reconcile knows (else Conflict, and it is tried again).  What a
+clean-up has done is not done again because of what says nothing of that: of an
+object that is being deleted the finalizer is taken off the version that is there
+(`shardsdk.objects.anew`).
 
 Refuses: to add a finalizer to an object that is being deleted; the API server
 would, too.  Only for the object that is being reconciled.
@@ -19,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shardsdk.errors import ConfigurationError, NotFound
+from shardsdk.errors import ConfigurationError, Conflict, NotFound
+from shardsdk.objects.anew import ATTEMPTS, is_still
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.reconcile.context import Context
 
@@ -56,7 +60,7 @@ async def add_finalizer(context: Context[Any], name: str) -> bool:
     finalizers = metadata.finalizers or []
     if name in finalizers or metadata.deletion_timestamp is not None:
         return False
-    await _write(context, [*finalizers, name])
+    await _write(context, [*finalizers, name], context.version)
     return True
 
 
@@ -65,25 +69,40 @@ async def remove_finalizer(context: Context[Any], name: str) -> bool:
 
     Raises: Conflict.
     """
-    finalizers = (await _known(context)).finalizers or []
-    if name not in finalizers:
-        return False
-    try:
-        await _write(context, [other for other in finalizers if other != name])
-    except NotFound:
-        return False
-    return True
+    metadata, version = await _known(context), context.version
+    for left in reversed(range(ATTEMPTS)):
+        finalizers = metadata.finalizers or []
+        if name not in finalizers:
+            return False
+        try:
+            await _write(context, [other for other in finalizers if other != name], version)
+        except NotFound:
+            return False
+        except Conflict:
+            # Of an object that lives on the reconcile may write more, which would undo what it has not seen.
+            if not left or context.metadata.deletion_timestamp is None:
+                raise
+            metadata = await _found(context)
+            if metadata.uid and not is_still(context, metadata):
+                raise
+            version = metadata.resource_version
+        else:
+            return True
+    return False
 
 
 async def _known(context: Context[Any]) -> ObjectMeta:
     """The metadata at `context.version`; read again if this reconcile has written the object by other means."""
-    if context.metadata.resource_version == context.version:
-        return context.metadata
+    return context.metadata if context.metadata.resource_version == context.version else await _found(context)
+
+
+async def _found(context: Context[Any]) -> ObjectMeta:
+    """The metadata as the API server has it now; empty: there is no such object."""
     found = await context.api.find(context.main, context.request.name, context.request.namespace or None)
     return ObjectMeta() if found is None else found.metadata
 
 
-async def _write(context: Context[Any], finalizers: list[str]) -> None:
-    body = {"metadata": {"finalizers": finalizers, "resourceVersion": context.version}}
+async def _write(context: Context[Any], finalizers: list[str], version: str) -> None:
+    body = {"metadata": {"finalizers": finalizers, "resourceVersion": version}}
     made = await context.api.patch(context.main, context.request.name, context.request.namespace or None, body)
     context.metadata = made.metadata

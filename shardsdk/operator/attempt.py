@@ -6,26 +6,37 @@
 
 The finalizer is there before the function is called, hence before its first write.
 What the function raises is told as `shardsdk/operator/failures.py` says; nothing
-is pruned then, and no status written.  The condition that told of a `Permanent`
-is taken back when the function has succeeded, and has not said anything of it.
+is pruned then, and no status written.  While that cannot be told for a reason that
+may pass it is tried again without the function.  The condition that told of a
+`Permanent` is taken back when the function has succeeded, and has not said
+anything of it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from shardsdk.errors import ConfigurationError, FenceClosed, LeaseLost, RetryRule, ShardingError
+from shardsdk.errors import (
+    ApiError,
+    ConfigurationError,
+    Conflict,
+    ConnectionFailed,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    TerminalError,
+)
 from shardsdk.events.recorder import EventType
 from shardsdk.kinds import Kind, Model
-from shardsdk.kinds.conditions import Condition
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import Failures, Permanent, Retry
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
 from shardsdk.operator.status import cached_object, take_back_failure, write_failure, write_status
-from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting, describe
+from shardsdk.queueing.raised import describe, is_failure, is_quiet, leaves_of
+from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import Call
 
@@ -40,7 +51,8 @@ class Attempts(Generic[K]):
 
     `status` is the class of the objects' status (`None`: they have none), `observes` whether it tells of `function`
     which generation was dealt with, and not of another one.  `pruned` are the kinds of which children that were not
-    applied are removed.  `former_finalizer` is one that objects may have from an earlier version, instead or besides.
+    applied are removed, `timers` the field owners whose part of them stays.  `former_finalizer` is one that objects may
+    have from an earlier version, instead or besides.
     """
 
     def __init__(
@@ -53,6 +65,7 @@ class Attempts(Generic[K]):
         status: type[Any] | None,
         observes: bool,
         pruned: Sequence[type[Kind]],
+        timers: Collection[str] = (),
     ) -> None:
         self._function = function
         self._clean_up = clean_up
@@ -61,6 +74,7 @@ class Attempts(Generic[K]):
         self._status = status
         self._observes = observes
         self._pruned = pruned
+        self._timers = timers
         self._failures = Failures()
 
     async def __call__(self, context: Context[K], call: Call) -> Outcome | None:
@@ -68,38 +82,38 @@ class Attempts(Generic[K]):
         uid, deleted = context.metadata.uid, context.metadata.deletion_timestamp is not None
         # What this call is about: by the time that it fails, the cache may show a spec which it has not seen.
         thing = cached_object(context)
-        if thing is not None and not deleted and (known := self._failures.permanent(thing)) is not None:
+        known = None if thing is None else self._failures.permanent(thing)
+        untold = None if known is None else self._failures.untold(uid)
+        if known is not None and untold is None and not deleted:
             return Waiting(known)
         try:
-            outcome = await (self._finish(context, call) if deleted else self._reconcile(context, call))
-        except Retry as retry:
-            context.log.info("Reconcile is to be tried again", reason=str(retry), next_attempt_seconds=retry.after)
-            return RequeueAfter(retry.after)
-        except Permanent as failure:
-            condition = await self._give_up(context, failure)
-            if thing is not None:
-                self._failures.note_permanent(thing, describe(failure), condition)
-            raise
-        except Exception as error:
-            self._tell(context, error)
-            raise
+            if untold is not None:
+                raise untold.with_traceback(None)  # the function would raise it again; what is left is to say so
+            outcome = await (self._finish(context, call) if deleted else self._reconcile(context, call, thing))
+        except BaseException as error:
+            if (again := await self._failed(context, thing, error)) is None:
+                raise
+            return again
         self._failures.forget(uid)
         return outcome
 
-    async def _reconcile(self, context: Context[K], call: Call) -> Outcome | None:
+    async def _reconcile(self, context: Context[K], call: Call, thing: K | None) -> Outcome | None:
+        handed = thing if thing is not None and thing.metadata.resource_version == context.version else None
         if self._clean_up is not None:
             await add_finalizer(context, self._finalizer)
+        version = context.version
         returned = await call(self._function)
         outcome = returned if isinstance(returned, _OUTCOMES) else None
         if outcome is None and returned is not None:
             self._check(context, returned)
-            await write_status(context, returned, observes=self._observes)
+            read = handed if context.version == version else None  # else it has written the object itself
+            await write_status(context, returned, observes=self._observes, read=read)
         failed = self._failures.condition(context.metadata.uid)
         if failed is not None and failed.type not in _types_of(returned):
             await take_back_failure(context, failed)
         # One that asks to be called again may not have come to all that it applies.
         if self._pruned and not isinstance(outcome, Requeue | RequeueAfter):
-            await prune(context, self._pruned)
+            await prune(context, self._pruned, self._timers)
         return outcome
 
     async def _finish(self, context: Context[K], call: Call) -> Outcome | None:
@@ -128,23 +142,60 @@ class Attempts(Generic[K]):
             + (remedy(kind, type(returned)) if isinstance(returned, Model) else "")
         )
 
-    async def _give_up(self, context: Context[K], failure: Permanent) -> Condition | None:
-        """Tell of it; the condition that does, if the status has any."""
-        context.event(EventType.WARNING, failure.reason, failure.message)
+    async def _failed(self, context: Context[K], thing: K | None, error: BaseException) -> RequeueAfter | None:
+        """Tell of what a call about `thing` has raised; when to call again, if that is all that it means."""
+        leaves = leaves_of(error)
+        wrong = [each for each in leaves if not is_quiet(each)]
+        retries = [each for each in wrong if isinstance(each, Retry)]
+        if retries and len(retries) == len(wrong):
+            retry = min(retries, key=lambda each: each.after)
+            context.log.info("Reconcile is to be tried again", reason=str(retry), next_attempt_seconds=retry.after)
+            return RequeueAfter(retry.after)
+        permanent = next((each for each in leaves if isinstance(each, Permanent)), None)
+        if permanent is not None and all(isinstance(each, TerminalError) for each in leaves):
+            await self._give_up(context, thing, error, permanent)
+        elif wrong and is_failure(error):
+            self._tell(context, error)
+        return None
+
+    async def _give_up(self, context: Context[K], thing: K | None, error: BaseException, failure: Permanent) -> None:
+        """Tell of it, and note it, by the condition that tells of it if the status has any.
+
+        Raises: whatever had the status not written, if that may pass.
+        """
+        uid, text = context.metadata.uid, describe(error)
+        first = self._failures.untold(uid) is not error
+        if first:
+            context.event(EventType.WARNING, failure.reason, failure.message)
         fields = set[str]() if self._status is None else field_names(self._status)
         condition = context.condition(failure.condition, False, failure.reason, failure.message)
         failed = [condition] if "conditions" in fields else []
         observes = self._observes and "observed_generation" in fields
-        if failed or observes:
-            await write_failure(context, failed, observes=observes)
-        return condition if failed else None
+        known = condition if failed else None
+        if self._status is not None and (failed or observes):
+            try:
+                await write_failure(context, failed, status=self._status, observes=observes)
+            except Conflict:
+                raise  # perhaps it is to be otherwise by now
+            except (ApiError, ConnectionFailed) as refusal:
+                known = self._failures.condition(uid)
+                passes = not isinstance(refusal, NotFound | MethodNotAllowed | Invalid)
+                if first or not passes:
+                    context.log.warning(
+                        "The status cannot tell that the reconcile failed for good",
+                        error=describe(refusal),
+                        failure=text,
+                    )
+                # A right may be granted, a webhook get well; the function has nothing to do with that.
+                if passes:
+                    if thing is not None:
+                        self._failures.note_permanent(thing, text, known, untold=error)
+                    raise
+        if thing is not None:
+            self._failures.note_permanent(thing, text, known)
 
-    def _tell(self, context: Context[K], error: Exception) -> None:
+    def _tell(self, context: Context[K], error: BaseException) -> None:
         """An Event for people, once for each error that is not the same as last time."""
-        if isinstance(error, FenceClosed | LeaseLost) or (
-            isinstance(error, ShardingError) and error.retry is RetryRule.REFRESH
-        ):
-            return  # nothing is wrong with the object
         text = describe(error)
         if self._failures.is_news(context.metadata.uid, text):
             context.event(EventType.WARNING, "ReconcileFailed", text)

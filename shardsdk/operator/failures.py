@@ -68,11 +68,15 @@ class Permanent(TerminalError):
 
 
 class _Failed(NamedTuple):
-    """What an object failed with for good, what stood for its spec at that time, and what condition tells of it."""
+    """What an object failed with for good, what stood for its spec at that time, and what condition tells of it.
+
+    `untold`: that is still to be written into its status, of which this was raised.
+    """
 
     error: str
     spec: str
     condition: Condition | None
+    untold: BaseException | None
 
 
 class Failures:
@@ -92,9 +96,19 @@ class Failures:
         known = self._permanent.get(uid)
         return None if known is None else known.condition
 
-    def note_permanent(self, thing: Kind, error: str, condition: Condition | None = None) -> None:
-        """It failed for good with `error`, as the reconcile was called with it; its status has this `condition`."""
-        _remember(self._permanent, thing.metadata.uid, _Failed(error, _spec_of(thing), condition))
+    def untold(self, uid: str) -> BaseException | None:
+        """What the object failed with for good, while its status does not say so, and is to."""
+        known = self._permanent.get(uid)
+        return None if known is None else known.untold
+
+    def note_permanent(
+        self, thing: Kind, error: str, condition: Condition | None = None, *, untold: BaseException | None = None
+    ) -> None:
+        """It failed for good with `error`, as the reconcile was called with it; its status has this `condition`.
+
+        `untold`: it is to have another one, which says of this that it was raised.
+        """
+        _remember(self._permanent, thing.metadata.uid, _Failed(error, _spec_of(thing), condition, untold))
 
     def is_news(self, uid: str, error: str) -> bool:
         """Whether the object's last failure, if any, was another one."""

@@ -6,7 +6,7 @@
     @website.finalize
     async def gone(ctx: Context[Website]) -> None: ...
 
-    website.timer(every=600)
+    website.resync(every=600)
 
     @website.index("theme")
     def theme_of(site: Website) -> list[str]:
@@ -20,7 +20,7 @@ Refuses what cannot work, where it is written.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import NoneType
@@ -28,13 +28,12 @@ from typing import Any, Final, Generic, TypeVar, cast, get_args, overload
 
 import msgspec
 
-from shardsdk.cache.objects import Request, metadata_of, request_of
+from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.operator.attempt import Attempts
 from shardsdk.operator.finalizers import check_name, finalizer_of, former_finalizer_of
-from shardsdk.operator.returns import check_returns
-from shardsdk.protocol.objects import Resource
+from shardsdk.operator.returns import check_returns, no_requests, requests_of
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
@@ -44,6 +43,7 @@ from shardsdk.reconcile.threads import is_async
 
 K = TypeVar("K", bound=Kind)
 W = TypeVar("W", bound=Kind)
+T = TypeVar("T")
 
 #: A reconcile function of an operator: async, or plain; a plain function runs in a thread.
 #: What it returns is the object's status, when to come back, or nothing.
@@ -104,6 +104,8 @@ class Reconciler(Generic[K]):
         self._sources: list[RequestSource] = []
         self._timers: list[_Timer] = []
         self._indexes: dict[str, Callable[[K], Iterable[str]]] = {}
+        #: Declarations that decorate a function, and have not been given one.
+        self._bare: set[str] = set()
 
     def __call__(self, context: Context[K]) -> Any:
         """Call the function, as a test may do."""
@@ -144,7 +146,7 @@ class Reconciler(Generic[K]):
             def sites(secret: Secret) -> list[str]: ...
         """
         if to is None:
-            return partial(self._watch, kind, when)
+            return self._decorator(f"watches({kind.__name__})", partial(self._watch, kind, when))
         return self._watch(kind, when, to)
 
     def timer(self, *, every: float, name: str = "") -> Callable[[Function[K]], Function[K]]:
@@ -170,7 +172,7 @@ class Reconciler(Generic[K]):
             self._timers.append(_Timer(called, every, function))
             return function
 
-        return add
+        return self._decorator(f"timer(every={every})", add)
 
     def resync(self, *, every: float) -> Reconciler[K]:
         """Have every object reconciled every so many seconds, though nothing has changed."""
@@ -199,7 +201,7 @@ class Reconciler(Generic[K]):
             self._indexes[name] = function
             return function
 
-        return add if function is None else add(function)
+        return self._decorator(f"index({name!r})", add) if function is None else add(function)
 
     # -- what becomes of it --------------------------------------------------------
 
@@ -227,6 +229,10 @@ class Reconciler(Generic[K]):
     def specs(self) -> list[ControllerSpec[Any]]:
         """The controllers that it is: one, and one for each timer."""
         declared = self.declared
+        for what in sorted(self._bare):
+            raise ConfigurationError(
+                f"{what} of {self.title!r} has no function, so nothing would come of it: write it with an @ above one"
+            )
         for watch in self._watched:
             if watch.index and watch.index not in self._indexes:
                 raise ConfigurationError(
@@ -234,6 +240,10 @@ class Reconciler(Generic[K]):
                     f" not have: declare it by .index({watch.index!r}, function)"
                 )
         main = Source(resource_of(declared.kind), declared.kind, predicate=declared.when)
+        # The same for all of the operator's life.
+        field_owner = field_owner_of("/".join(filter(None, (declared.operator, declared.name))))
+        # A reconcile and a timer under one owner would each take away what only the other applies.
+        owners = [field_owner_of(field_owner, f"/timer/{timer.name}") for timer in self._timers]
         spec: ControllerSpec[Any] = ControllerSpec(
             main,
             tuple(Source(resource_of(kind), kind) for kind in declared.owns),
@@ -241,15 +251,14 @@ class Reconciler(Generic[K]):
             tuple((source, always) for source in self._sources),
             declared.scope,
             cast("Any", self.function),
-            self._around(),
+            self._around(owners),
             self.title,
-            # The same for all of the operator's life.
-            field_owner_of("/".join(filter(None, (declared.operator, declared.name)))),
+            field_owner,
             **{name: getattr(declared.settings, name) for name in Settings.__dataclass_fields__},
         )
-        return [spec, *(self._timer_spec(spec, timer) for timer in self._timers)]
+        return [spec, *map(partial(self._timer_spec, spec), self._timers, owners)]
 
-    def _around(self) -> Attempts[K]:
+    def _around(self, timers: Sequence[str]) -> Attempts[K]:
         declared = self.declared
         return Attempts(
             self.function,
@@ -260,9 +269,10 @@ class Reconciler(Generic[K]):
             # The status of other people's kinds tells what their own controller has seen.
             observes=issubclass(declared.kind, CustomResource),
             pruned=declared.owns if declared.pruned else (),
+            timers=timers,
         )
 
-    def _timer_spec(self, spec: ControllerSpec[Any], timer: _Timer) -> ControllerSpec[Any]:
+    def _timer_spec(self, spec: ControllerSpec[Any], timer: _Timer, field_owner: str) -> ControllerSpec[Any]:
         """Nothing but the time wakes it; a clean-up is the reconciler's alone."""
         return replace(
             spec,
@@ -275,18 +285,27 @@ class Reconciler(Generic[K]):
                 timer.function, clean_up=None, finalizer="", status=self._status, observes=False, pruned=()
             ),
             name=f"{self.title}/{timer.name}",
-            # A reconcile and a timer under one owner would each take away what only the other applies.
-            field_owner=field_owner_of(spec.field_owner, f"/timer/{timer.name}"),
+            field_owner=field_owner,
         )
 
     # -- inside ----------------------------------------------------------------------
+
+    def _decorator(self, what: str, add: Callable[[T], T]) -> Callable[[T], T]:
+        """The same as `add`; if it is never called `specs` says so."""
+        self._bare.add(what)
+
+        def decorate(function: T) -> T:
+            self._bare.discard(what)
+            return add(function)
+
+        return decorate
 
     def _watch(self, kind: type[W], when: Predicate, to: MapTo[W] | str) -> MapTo[W] | str:
         resource = resource_of(kind)
         if resource.group_resource in [watch.source.resource.group_resource for watch in self._watched]:
             raise ConfigurationError(f"{self.title!r} watches {resource.plural} twice: join the functions")
         index = to if isinstance(to, str) else ""
-        mapping = _no_requests if isinstance(to, str) else partial(_requests, to, resource_of(self.declared.kind))
+        mapping = no_requests if isinstance(to, str) else partial(requests_of, to, resource_of(self.declared.kind))
         self._watched.append(WatchSpec(Source(resource, kind, predicate=when), mapping, index))
         return to
 
@@ -297,7 +316,7 @@ class Reconciler(Generic[K]):
             one, other = ("async", "plain") if is_async(self.function) else ("plain", "async")
             raise ConfigurationError(
                 f"{self.title!r} has {'an' if one == 'async' else 'a'} {one} reconcile and {other} {what}: write both"
-                f" {one}"
+                f" {one} (of a decorated function that counts which the decorator makes)"
             )
 
 
@@ -346,32 +365,6 @@ def status_of(kind: type[Kind]) -> type[Any] | None:
 
 def _never(delta: object) -> bool:
     return False
-
-
-def _no_requests(thing: object) -> Iterable[Request]:
-    return ()
-
-
-def _requests(mapping: MapTo[Any], main: Resource, thing: Any) -> Iterable[Request]:
-    """What a mapping of the user's means; a name is one in the namespace of the object that it was asked about.
-
-    Raises: TypeError for what names no object of `main`, which would wake nobody in silence.
-    """
-    found, namespace = mapping(thing), metadata_of(thing).namespace
-    if isinstance(found, str) or not isinstance(found, Iterable):
-        raise TypeError(f"a mapping returned {found!r}: return a list of names, [] for none")
-    for each in found:
-        if isinstance(each, str):
-            if main.namespaced and not namespace:
-                raise TypeError(
-                    f"a mapping gave {each!r}, a name in the namespace of {metadata_of(thing).name!r}, which is in"
-                    " none: give a Request(namespace, name)"
-                )
-            yield Request(namespace if main.namespaced else "", each)
-        elif (request := each if type(each) is Request else request_of(each)).name:
-            yield request
-        else:
-            raise TypeError(f"a mapping gave {each!r}: give a name, a Request(namespace, name), or an object")
 
 
 def _check(function: Callable[..., Any], declared: Declared) -> None:

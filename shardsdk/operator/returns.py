@@ -1,14 +1,16 @@
-"""What a function of an operator says that it returns, held against the kind that it is for."""
+"""What a function of an operator returns, or says that it does, held against the kind that it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, Model
 from shardsdk.kinds.declaration import declaration_of
+from shardsdk.protocol.objects import Resource
 
 
 def check_returns(function: Callable[..., Any], kind: type[Kind], status: type[Any] | None) -> None:
@@ -43,3 +45,32 @@ def remedy(kind: type[Kind], returned: type[Any]) -> str:
     spec = declaration_of(kind).parts.get("spec")
     named = getattr(spec.model, "__name__", "Spec") if spec else "None"
     return f"; write `class {kind.__name__}(CustomResource[{named}, {returned.__name__}], …)`"
+
+
+def no_requests(thing: object) -> Iterable[Request]:
+    """What a mapping means that an index takes the place of."""
+    return ()
+
+
+def requests_of(
+    mapping: Callable[[Any], Iterable[str | Request | Kind]], main: Resource, thing: Any
+) -> Iterable[Request]:
+    """What a mapping of the user's means; a name is one in the namespace of the object that it was asked about.
+
+    Raises: TypeError for what names no object of `main`, which would wake nobody in silence.
+    """
+    found, namespace = mapping(thing), metadata_of(thing).namespace
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise TypeError(f"a mapping returned {found!r}: return a list of names, [] for none")
+    for each in found:
+        if isinstance(each, str):
+            if main.namespaced and not namespace:
+                raise TypeError(
+                    f"a mapping gave {each!r}, a name in the namespace of {metadata_of(thing).name!r}, which is in"
+                    " none: give a Request(namespace, name)"
+                )
+            yield Request(namespace if main.namespaced else "", each)
+        elif (request := each if type(each) is Request else request_of(each)).name:
+            yield request
+        else:
+            raise TypeError(f"a mapping gave {each!r}: give a name, a Request(namespace, name), or an object")

@@ -187,6 +187,27 @@ async def test_what_is_no_longer_applied_is_pruned(stage: Stage) -> None:
         )
 
 
+async def test_of_a_child_that_a_timer_applies_as_well_what_the_reconcile_has_applied_is_pruned(stage: Stage) -> None:
+    pruning = Operator("pages")
+
+    @pruning.reconcile(Website, owns=[ConfigMap], prune=True)
+    async def page(ctx: Any) -> None:
+        if ctx.object.spec.html != "none":
+            await ctx.apply(ConfigMap(data={"page": ctx.object.spec.html}))
+
+    @page.timer(every=1)
+    async def measure(ctx: Any) -> None:
+        await ctx.apply(ConfigMap(data={"measured": "7"}))
+
+    async with stage.running(pruning):
+        await stage.website()
+        there = await stage.until(CONFIGMAPS, lambda each: each["data"].keys() == {"page", "measured"})
+        await stage.admin.patch(WEBSITES, "home", {"spec": {"html": "none"}}, stage.namespace)
+        left = await stage.until(CONFIGMAPS, lambda each: each["data"].keys() == {"measured"})
+        assert left["metadata"]["uid"] == there["metadata"]["uid"]
+        assert left["metadata"]["ownerReferences"] == there["metadata"]["ownerReferences"]
+
+
 async def test_who_has_changed_the_key_of_an_entry_is_named_when_an_apply_is_refused_for_it(stage: Stage) -> None:
     async with stage.running(operator):
         await stage.website()

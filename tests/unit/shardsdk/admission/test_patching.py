@@ -83,3 +83,12 @@ def test_an_entry_that_goes_takes_only_its_own_with_it() -> None:
 
     there = website(routes=[{"name": "a", "tls": True}, {"name": "b", "later": 1}])
     assert changed(there, change) == website(routes=[{"name": "b", "later": 1, "path": "/b"}])
+
+
+@pytest.mark.parametrize("by_place", [True, False])
+def test_an_entry_without_a_name_is_the_one_in_its_place_only_if_asked_for(by_place: bool) -> None:
+    there = {"guests": [{"passport": "a", "room": 1}, {"passport": "b", "room": 2}]}
+    before = {"guests": [{"passport": "a"}, {"passport": "b"}]}
+    changed = carried_over(there, before, {"guests": [{"passport": "c"}, {"passport": "b"}]}, by_place=by_place)
+    first = {"passport": "c", "room": 1} if by_place else {"passport": "c"}
+    assert changed == {"guests": [first, {"passport": "b", "room": 2}]}

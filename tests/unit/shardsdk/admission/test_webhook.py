@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import functools
 import logging
 from typing import Any
 
@@ -13,6 +14,7 @@ from shardsdk.admission.review import Operation, parse_review, render_verdict
 from shardsdk.admission.webhook import Denied, FailurePolicy, Review, Sort, Webhook
 from shardsdk.kinds import EndpointSlice, Ingress, Kind, LimitRange, Pod, PolicyRule, Role
 from shardsdk.kube.decoding import codec_of
+from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.testing.patching import apply_json_patch
 from tests.unit.shardsdk.admission.kinds import Website, review, webhook, website
 
@@ -196,6 +198,22 @@ async def test_an_object_that_is_returned_takes_the_place_of_what_came() -> None
     assert patched["metadata"]["managedFields"]
 
 
+async def test_an_object_that_is_returned_keeps_the_metadata_of_which_it_says_nothing() -> None:
+    async def labelled(review: Review[Website]) -> Website:
+        meta = ObjectMeta(name="home", labels={"by": "us"})
+        return Website(meta, msgspec.structs.replace(review.object.spec, replicas=3))
+
+    came = website()
+    came["metadata"] |= {
+        "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["e/f"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "q"}],
+    }  # fmt: skip
+    for function, labels in ((replaced, {"a": "b"}), (labelled, {"by": "us"})):
+        answer = await ask(webhook(function, Sort.MUTATE), review("UPDATE", came, came))
+        patched = apply_json_patch(came, msgspec.json.decode(base64.b64decode(answer["patch"])))
+        assert patched["metadata"] == came["metadata"] | {"labels": labels}
+
+
 async def test_without_a_change_there_is_no_patch() -> None:
     answer = await ask(webhook(lambda review: review.object, Sort.MUTATE), review(new=website()))
     assert answer == {"allowed": True}
@@ -216,3 +234,17 @@ async def test_a_plain_function_that_raises_stop_iteration_has_failed() -> None:
         answer = await ask(webhook(look), review("CREATE", website()))
     assert not answer["allowed"]
     assert answer["status"]["message"] == "the webhook failed: RuntimeError: the function raised StopIteration"
+
+
+@pytest.mark.parametrize("in_its_own_loop", [False, True])
+async def test_a_plain_decorator_may_return_what_is_to_be_awaited_or_await_it_itself(in_its_own_loop: bool) -> None:
+    async def look(review: Review[Website]) -> str:
+        await asyncio.sleep(0)
+        return f"{review.name} is old"
+
+    @functools.wraps(look)
+    def plainly(review: Review[Website]) -> Any:
+        return asyncio.run(look(review)) if in_its_own_loop else look(review)
+
+    answer = await ask(webhook(plainly), review("CREATE", website()))
+    assert answer == {"allowed": True, "warnings": ["home is old"]}

@@ -180,6 +180,26 @@ async def test_nothing_begins_by_a_version_that_lags_behind_the_end_at_another(c
 
 
 @in_virtual_time
+async def test_nothing_begins_by_a_version_that_lags_behind_where_another_shard_has_finished_the_object(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    other = rig.secret("other")
+    await rig.event("ADDED", other)
+    await rig.event("ADDED", other, LATER_VERSION)  # both versions are watched
+    body = rig.secret()
+    await rig.event("ADDED", body)
+    drained = rig.change(drain="true")
+    await rig.event("MODIFIED", drained)
+    await rig.event("DELETED", drained)
+    rig.change(shard="shard-2")
+    rig.server.delete(SECRETS, "mine", "default")
+    begun = len(rig.processed)
+    await rig.event("ADDED", body, LATER_VERSION)
+    assert rig.processed[begun:] == []
+
+
+@in_virtual_time
 async def test_an_event_of_a_controlled_object_waits_for_the_end_of_the_drain(clock: VirtualClock) -> None:
     rig = Rig(clock)
     owner = rig.secret()

@@ -24,7 +24,7 @@ def action(kind: str) -> dict[str, Any]:
     }
 
 
-GATE = {
+GATE: dict[str, Any] = {
     "type": "object",
     "description": 'A "gate" of C:\\. Second sentence.',
     "x-kubernetes-group-version-kind": [{"group": GROUP, "version": "v1", "kind": "Gate"}],
@@ -96,6 +96,39 @@ def load(text: str) -> Any:
 @pytest.fixture
 def gates() -> Any:
     return load(generate([DOCUMENT], GROUP, "v1"))
+
+
+def test_what_a_schema_says_only_a_part_of_is_read_and_sent_whole() -> None:
+    embedded = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}},
+    }
+    words = {"type": "string", "nullable": True}
+    spec = {
+        "type": "object",
+        "properties": {
+            "template": embedded,
+            "words": {"type": "array", "items": words},
+            "named": {"type": "object", "additionalProperties": words},
+        },
+    }
+    schemas = {
+        **DOCUMENT["components"]["schemas"],
+        "com.example.v1.Gate": {**GATE, "properties": {**GATE["properties"], "spec": spec}},
+    }
+    module = load(generate([{**DOCUMENT, "components": {"schemas": schemas}}], GROUP, "v1"))
+    thing = {
+        "apiVersion": "example.com/v1",
+        "kind": "Gate",
+        "metadata": {"name": "a"},
+        "spec": {
+            "template": {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}},
+            "words": ["a", None],
+            "named": {"a": None},
+        },
+    }
+    assert body_of(msgspec.convert(thing, module.Gate))["spec"] == thing["spec"]
 
 
 def test_a_kind_is_bound_to_what_is_served(gates: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -121,6 +124,53 @@ def test_plain_functions_have_the_same_context() -> None:
     assert ended == ["home"]
     assert rig.get(ConfigMap, "home").data == {"index.html": "<h1>hi</h1>"}
     assert ("home", "Applied", "the page is there") in rig.events
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As decorators of tracing and metrics are written."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
+def in_its_own_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return asyncio.run(function(*arguments))
+
+    return call
+
+
+@pytest.mark.parametrize("decorated", [traced, in_its_own_loop])
+def test_a_plain_decorator_may_return_what_is_to_be_awaited_or_await_it_itself(
+    decorated: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> None:
+    operator, called = Operator("websites"), list[str]()
+
+    @operator.reconcile(Website)
+    @decorated
+    async def website(ctx: Context[Website]) -> WebsiteStatus:
+        await asyncio.sleep(0)
+        called.append(f"reconcile {ctx.name}")
+        return WebsiteStatus(3)
+
+    @website.finalize
+    @decorated
+    async def gone(ctx: Context[Website]) -> None:
+        await asyncio.sleep(0)
+        called.append(f"clean up {ctx.name}")
+
+    async def story(rig: Rig) -> None:
+        assert rig.get(Website, "home").status.ready_replicas == 3
+        rig.delete(Website, "home")
+        await rig.settle()
+        assert rig.find(Website, "home") is None
+
+    drive(operator, [site()], story)
+    assert set(called) == {"reconcile home", "clean up home"}
 
 
 def test_what_is_asked_for_without_being_declared_is_said() -> None:

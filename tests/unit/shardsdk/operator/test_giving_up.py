@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import field
 
-from shardsdk import Context, CustomResource, Model, Operator, Permanent, Retry
+from shardsdk import Condition, Context, CustomResource, Model, Operator, Permanent, Retry
 from shardsdk.testing import Rig, drive
 from tests.unit.shardsdk.operator.websites import ConfigMap, Running, Website, WebsiteSpec, WebsiteStatus, site
 
@@ -230,6 +230,17 @@ class Booth(CustomResource[WebsiteSpec, Counted | None], group="example.com", ve
     """Its status cannot be there with the generation alone."""
 
 
+class Phased(Model):
+    """What is there, which nobody knows before there is a phase."""
+
+    phase: str
+    conditions: list[Condition] = field(default_factory=list)
+
+
+class Market(CustomResource[WebsiteSpec, Phased | None], group="example.com", version="v1"):
+    """Its status cannot be there with conditions alone."""
+
+
 class Stall(CustomResource[WebsiteSpec, Running], group="example.com", version="v1"):
     """Its status tells nothing of how it is."""
 
@@ -244,7 +255,9 @@ def hopeless(kind: type[Any]) -> Operator:
     return operator
 
 
-@pytest.mark.parametrize(("kind", "written"), [(Shop, [{"observedGeneration": 1}]), (Booth, []), (Stall, [])])
+@pytest.mark.parametrize(
+    ("kind", "written"), [(Shop, [{"observedGeneration": 1}]), (Booth, []), (Market, []), (Stall, [])]
+)
 def test_of_a_status_what_it_has_fields_for_is_written(kind: type[Any], written: list[Any]) -> None:
     assert status_writes(drive(hopeless(kind), [kind("home", WebsiteSpec(""))])) == written
 

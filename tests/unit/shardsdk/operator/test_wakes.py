@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from shardsdk import ConfigurationError, Context, Operator, Request, Trigger
+from shardsdk import ConfigurationError, Context, Delta, EventKind, Operator, Request, Trigger
 from shardsdk.kinds import CustomResource
 from shardsdk.operator import Reconciler
 from shardsdk.testing import Rig, drive
@@ -344,8 +345,53 @@ async def without() -> None:
         (lambda operator: operator.reconcile(Website)(without), r"write `def without\(ctx: Context\[Website\]\)`"),
         (lambda operator: operator.reconcile(Website)(publish).finalize(without), "called with the context alone"),
         (lambda operator: operator.reconcile(Website)(publish).timer(every=0)(publish), "never pause"),
+        (lambda operator: operator.reconcile(Website)(publish).timer(every=timedelta(1))(publish), "its total_seconds"),
+        (lambda operator: operator.reconcile(Website)(publish).resync(every=float("inf")), "or for ever"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_remedy(mistake: Any, remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=remedy):
         mistake(Operator("websites"))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_what_is_deleted_is_cleaned_up_whatever_a_predicate_says(sharded: bool) -> None:
+    operator = Operator("tidy", sharded=sharded)
+    called: list[str] = []
+
+    def chosen(change: Delta[ConfigMap]) -> bool:
+        return change.kind is EventKind.ADDED and change.object.metadata.name == "mine"
+
+    @operator.reconcile(ConfigMap, when=chosen)
+    async def keep(ctx: Context[ConfigMap]) -> None:
+        called.append(f"keep {ctx.name}")
+
+    @keep.finalize
+    async def gone(ctx: Context[ConfigMap]) -> None:
+        called.append(f"clean up {ctx.name}")
+
+    async def story(rig: Rig) -> None:
+        rig.patch(ConfigMap, "mine", {"data": {"of": "no interest"}})
+        await rig.settle()
+        rig.delete(ConfigMap, "mine")
+        rig.delete(ConfigMap, "others")
+        await rig.settle()
+        assert not rig.objects(ConfigMap)
+
+    drive(operator, [ConfigMap("mine"), ConfigMap("others")], story)
+    assert called == ["keep mine", "clean up mine"]
+
+
+@pytest.mark.parametrize(
+    ("declare", "what"),
+    [
+        (lambda website: website.watches(Secret), r"watches\(Secret\)"),
+        (lambda website: website.timer(every=60), r"timer\(every=60\)"),
+        (lambda website: website.index("theme"), r"index\('theme'\)"),
+    ],
+)
+def test_a_declaration_that_decorates_no_function_is_said(declare: Callable[[Any], object], what: str) -> None:
+    operator, website, _ = counting()
+    declare(website)
+    with pytest.raises(ConfigurationError, match=rf"{what} of 'websites.*' has no function.*an @ above one"):
+        operator.manager()
