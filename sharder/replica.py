@@ -17,6 +17,7 @@ from random import Random
 from typing import Final
 
 from sharder.backlog.objects import RingResource
+from sharder.cache.reinstalled import Reinstalled
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.cache.subscribers import Change
 from sharder.core.cutting import cut
@@ -136,6 +137,7 @@ class Replica:
         async with asyncio.TaskGroup() as tasks:
             caches, witness = (tasks.create_task(part.run()) for part in (self.cache, self._witness))
             liveness = tasks.create_task(Liveness(self.cache, self._proof, self._clock).run())
+            reinstalled = tasks.create_task(Reinstalled(self._api, self.cache, self._clock).run())
             await self.cache.ring_informer.synced.wait()
             await self.cache.lease_informer.synced.wait()
             unsubscribe = self.cache.subscribe(self._count)
@@ -150,6 +152,7 @@ class Replica:
                 caches.cancel()
                 witness.cancel()
                 liveness.cancel()
+                reinstalled.cancel()
 
     async def resign(self) -> None:
         """Hand the leadership over, and lead no more; the webhook's caches are kept until `run` is cancelled."""
@@ -223,7 +226,9 @@ class Replica:
             settings.takeover, assign, self._webhook, settings.drain_alarm_seconds,
             takeovers=asyncio.Semaphore(TAKEOVERS_AT_ONCE), reports=asyncio.Semaphore(REPORTS_AT_ONCE),
         )  # fmt: skip
-        leadership = Leadership(self._api, leader, confirmed, _Counters(self._metrics), self._clock, self._rng)
+        leadership = Leadership(
+            self._api, leader, confirmed, _Counters(self._metrics, self.cache), self._clock, self._rng
+        )
         return Leader(
             leadership, self.cache, of_rings,
             proof=self._proof, recorder=self._recorder, on_settled=self._on_settled,
@@ -245,6 +250,7 @@ class Replica:
         of_ring = self._metrics.ring(ring)
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
         of_ring.ranges_in_transit.set(summary.ranges.in_transit if summary.ranges is not None else 0)
+        of_ring.unheld_ranges.set(summary.ranges.unheld if summary.ranges is not None else 0)
         of_ring.fullest_shard.set(summary.ranges.fullest if summary.ranges is not None else 0)
         of_ring.set_shards(states.values())
 
@@ -258,13 +264,19 @@ class Replica:
 
 
 class _Counters:
-    """Placement's counts, as metrics."""
+    """Placement's counts, as metrics; what ends after its ring is gone is not counted."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, cache: RingCache) -> None:
         self._metrics = metrics
+        self._cache = cache
+
+    def _is_gone(self, ring: str) -> bool:
+        return self._cache.get(ring) is None
 
     def labelled(self, ring: str, resource: RingResource, decision: Decision, seconds: float) -> None:
         """An object changed hands `seconds` after it was first seen to need it."""
+        if self._is_gone(ring):
+            return
         of_resource = self._metrics.resource(ring, resource.subject.resource.group_resource)
         match decision:
             case Decision.DRAIN:
@@ -278,14 +290,20 @@ class _Counters:
 
     def conditions(self, ring: str, conditions: Mapping[str, bool | None]) -> None:
         """Which conditions hold."""
+        if self._is_gone(ring):
+            return
         self._metrics.ring_conditions(ring, conditions)
 
     def took_over(self, ring: str) -> None:
         """The lease of a shard was acquired."""
+        if self._is_gone(ring):
+            return
         self._metrics.ring(ring).takeovers.inc()
 
     def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:
         """A resync has gone through everything."""
+        if self._is_gone(ring):
+            return
         of_ring = self._metrics.ring(ring)
         of_ring.resync_duration.observe(seconds)
         of_ring.resync_objects.set(objects)

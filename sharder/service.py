@@ -126,13 +126,18 @@ class _Service:
         given = self._config.webhook.config
         published = self._certificates.published
         configured = given.client_config.ca_bundle
+        ours = configured is None and isinstance(self._certificates, SelfManaged)
 
         def ca_bundle() -> bytes | None:
             return configured if configured is not None else published.ca_bundle
 
+        def authority_missing() -> str | None:
+            return (published.failure or "") if ours and not published.loaded.is_set() else None
+
         return WebhookSettings(
             client_config=given.client_config.render(), annotations=given.annotations, ca_bundle=ca_bundle,
-            account=lambda: self._account.name, timeout_seconds=given.timeout_seconds,
+            account=lambda: self._account.name, authority_missing=authority_missing,
+            timeout_seconds=given.timeout_seconds,
         )  # fmt: skip
 
     def _build_webhook(self) -> WebhookServer | None:

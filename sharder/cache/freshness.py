@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from sharder.cache.ringobject import RingObject
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.api import PARTIAL, Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Reflector
@@ -25,12 +25,17 @@ from shardsdk.kube.selectors import Selector, exists
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
 
 log = logging.getLogger(__name__)
 
 #: The leases of all rings' shards.
 SHARD_LEASES: Final = Selector(labels=exists(LEASE_RING_LABEL))
+
+#: Between two lines about leases that are not what their watch shows.
+TELL_SECONDS: Final = 60.0
+#: A watch that has told nothing for so many rounds, though it had to, does not work, whatever it says.
+UNHEARD_ROUNDS: Final = 12
 
 Versions = Mapping[Key, str]
 
@@ -60,9 +65,31 @@ class Confirmation:
         self.rings_at: float = clock.monotonic()
         #: What of the leases the last list showed otherwise, as the cache had it.
         self._differed: Versions = {}
-        self._restarted_at = float("-inf")
+        self._restarted_at = self._told_at = float("-inf")
         #: Told when the watch of leases begins anew: whatever else hung on the same API server hangs as well.
         self.when_behind: list[Callable[[], None]] = []
+
+    @property
+    def stale(self) -> bool:
+        """Whether nothing was heard of leases or rings for too long."""
+        deadline = self._clock.monotonic() - 2 * self._every_seconds
+        return max(self.rings_at, self._rings.fresh_at) < deadline or self._leases.fresh_at < deadline
+
+    @property
+    def unheard(self) -> tuple[tuple[GroupResource, ShardingError], ...]:
+        """Of leases and rings, what cannot be followed just now, and why."""
+        leases_at = self._leases.fresh_at if self._any_held() else float("inf")
+        each = ((self._leases, leases_at), (self._rings, max(self.rings_at, self._rings.fresh_at)))
+        failures = ((watch.resource.group_resource, self._failure(watch, at)) for watch, at in each)
+        return tuple((resource, failure) for resource, failure in failures if failure is not None)
+
+    def _failure(self, watch: Reflector[Any], heard_at: float) -> ShardingError | None:
+        if watch.failure is None and heard_at < self._clock.monotonic() - UNHEARD_ROUNDS * self._every_seconds:
+            return StreamInterrupted(f"{watch.name}: neither watches nor lists are answered")
+        return watch.failure
+
+    def _any_held(self) -> bool:
+        return any(lease.held_by_shard for lease in self._leases.store)
 
     async def run(self) -> None:
         """Compare until cancelled."""
@@ -77,8 +104,11 @@ class Confirmation:
 
     def relist_leases(self, why: str) -> None:
         """The cache of leases cannot be right: list them anew, unless that was done a moment ago."""
-        if self._list_leases_anew():
-            log.warning("leases are not what their watch shows; listing them anew", extra={"why": why})
+        now, failure = self._clock.monotonic(), self._leases.failure
+        if self._list_leases_anew() and now - self._told_at >= TELL_SECONDS:
+            self._told_at = now
+            extra = {"why": why, "error": str(failure or "")}
+            log.warning("leases are not what their watch shows; listing them anew", extra=extra)
 
     def _list_leases_anew(self) -> bool:
         now = self._clock.monotonic()
@@ -93,9 +123,8 @@ class Confirmation:
 
     async def _notice_silence(self) -> None:
         # Shards renew every few seconds: when none of them is heard, the watch hangs.
-        held = any(lease.held_by_shard for lease in self._leases.store)
         silent_since = self._clock.monotonic() - 4 * self._every_seconds
-        if held and self._leases.fresh_at < silent_since:
+        if self._any_held() and self._leases.fresh_at < silent_since:
             self._list_leases_anew()
 
     async def _compare_leases(self) -> None:

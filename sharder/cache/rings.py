@@ -167,7 +167,6 @@ class RingCache:
         self._on_version = on_lease
         self._default_scope = default_scope or default_namespaces(SYSTEM_NAMESPACE)
         self._clock = clock
-        self._staleness_seconds = staleness_seconds
         self._entries: dict[str, _Ring] = {}
         self._subscribers: list[Subscriber] = []
         self._followers: list[LeaseFollower] = []
@@ -198,10 +197,12 @@ class RingCache:
     @property
     def stale(self) -> bool:
         """Whether this replica has heard nothing of leases or rings for too long."""
-        deadline = self._clock.monotonic() - self._staleness_seconds
-        if self._confirmation.rings_at < deadline and self.ring_informer.fresh_at < deadline:
-            return True
-        return self.lease_informer.fresh_at < deadline
+        return self._confirmation.stale
+
+    @property
+    def unheard(self) -> tuple[tuple[GroupResource, ShardingError], ...]:
+        """Of leases and rings, what cannot be followed just now, and why."""
+        return self._confirmation.unheard
 
     def get(self, ring: str) -> RingSnapshot | None:
         """The ring called `ring` as it is now; `None` when there is no such object."""

@@ -13,13 +13,16 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sharder.core.problems import Problem, render_problems
+from sharder.core.rights import OWN_RULES, MissingRule
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
 from shardsdk.protocol.leases import MAX_DURATION_SECONDS
-from shardsdk.protocol.objects import NAMESPACES, GroupResource
-from shardsdk.protocol.ranges import RING_ASSIGNMENTS
+from shardsdk.protocol.objects import GroupResource
 
 #: Longest message of a condition; the API allows 32,768, people read less.
 MAX_MESSAGE_LENGTH: Final = 1024
+_READS: Final = ("list", "watch")
+#: Reasons of `ShardsAvailable` for shards that are gone, and that nobody takes over.
+NOT_WORKED_ON: Final = ("NotTakenOver", "NobodyReady")
 #: Names that a message lists before it only counts.
 MAX_LISTED: Final = 10
 
@@ -38,28 +41,16 @@ class ConditionType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRule:
-    """A right that the sharder lacks."""
-
-    verb: str
-    resource: GroupResource
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
-
-
-#: What the sharder needs on namespaces, whatever a ring lists: to know which are in the ring's scope.
-RULES_OF_SCOPE: Final = tuple(MissingRule(verb, NAMESPACES.group_resource) for verb in ("list", "watch"))
-
-
-@dataclass(frozen=True, slots=True)
 class Unsettled:
-    """How many objects are not where they should be; all zero: settled."""
+    """How many objects are not where they should be; all zero: settled.
+
+    Of `misplaced` ones, on another shard that is available, nobody keeps count: the last resync has found some.
+    """
 
     unassigned: int = 0
     stranded: int = 0
     draining: int = 0
-    misplaced: int = 0
+    misplaced: bool = False
 
     def __bool__(self) -> bool:
         return any((self.unassigned, self.stranded, self.draining, self.misplaced))
@@ -81,12 +72,16 @@ class Health:
     `failure`: what keeps failing, in words (None: nothing). `unread`: resources that
     could not be read for a while, each with why. `not_in_force`: that
     spec is not used yet, since none of its resources are known. `unsettled` None: no
-    resync has ended yet. `moving`: which ranges of hashes change hands; `unfit`
-    shards know labels alone, and get none. `ambiguous`: the leases, as `namespace/name`,
+    resync has ended yet or, if `resynced`, none since shards came or went, or objects moved.
+    `refused`: the API server refuses to change some of them. `moving`: which ranges of hashes change hands; `unfit`:
+    why shards get none, as a reason and in words. `ambiguous`: the leases, as `namespace/name`,
     whose name more than one holds. `mixed`, `overlong`: as of `Membership`.
     `taken`: names of shards that are gone whose Lease is somebody else's by now, each with
-    why that keeps their objects where they are.
-    `stuck_drains` names the objects whose drain is overdue most;
+    why that keeps their objects where they are; `not_acquired`: why their Lease cannot be
+    acquired, `abandoned`: Leases that ran out while nobody is ready to take over, both of shards
+    that count as available no more.  `shards_before`: reason and message by which shards like
+    that were told of before, `overdue_before`: drains that were overdue, while none is known
+    yet.  `stuck_drains` names the objects whose drain is overdue most;
     `stuck_unlisted`: the ring lists their resource no longer. `leaving`: resources
     like that, with how many objects have labels still (-1: not counted yet).
     """
@@ -100,18 +95,24 @@ class Health:
     ambiguous: tuple[str, ...] = ()
     unusable: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
-    unfit: frozenset[str] = frozenset()
+    unfit: tuple[str, str] | None = None
     mixed: frozenset[str] = frozenset()
     overlong: frozenset[str] = frozenset()
     taken: tuple[str, ...] = ()
+    not_acquired: tuple[str, ...] = ()
+    abandoned: tuple[str, ...] = ()
+    shards_before: tuple[str, str] | None = None
     missing: tuple[GroupResource, ...] = ()
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
     not_in_force: NotInForce | None = None
     denied: tuple[MissingRule, ...] = ()
     unsettled: Unsettled | None = None
+    resynced: bool = False
+    refused: bool = False
     moving: str | None = None
     stuck_drains: tuple[str, ...] = ()
     stuck_unlisted: bool = False
+    overdue_before: tuple[str, str] | None = None
     leaving: tuple[tuple[GroupResource, int], ...] = ()
 
 
@@ -158,7 +159,7 @@ def stamp(
 def conditions_of(health: Health) -> tuple[Condition, ...]:
     """Every condition, in order."""
     if health.problems:
-        message = render_problems(health.problems)
+        message = " | ".join(filter(None, (render_problems(health.problems), health.failure)))
         others = [each for each in ConditionType if each is not ConditionType.READY]
         return (
             Condition(ConditionType.READY, False, "ReconciliationFailed", message),
@@ -193,7 +194,7 @@ def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
         wrong.append(_unread(health.unread))
     if health.missing or health.unanswered:
         wrong.append(served.message)
-    if any(rule.verb != "watch" or rule in RULES_OF_SCOPE for rule in health.denied):
+    if any(rule.verb != "watch" or rule in OWN_RULES for rule in health.denied):
         wrong.append(granted.message)
     if wrong:
         return Condition(ConditionType.READY, False, "ReconciliationFailed", " | ".join(wrong))
@@ -241,7 +242,7 @@ def _permissions_granted(health: Health) -> Condition:
         return Condition(kind, None, "NotYetKnown", "it is not known yet on which resources; see ResourcesServed")
     if not health.denied:
         return Condition(kind, True, "Granted", "the sharder may do what the ring needs")
-    own = [_is_its_own(rule) for rule in health.denied]
+    own = [rule.is_of_sharder for rule in health.denied]
     remedies = []
     if any(own):
         remedies.append(
@@ -253,15 +254,24 @@ def _permissions_granted(health: Health) -> Condition:
     return Condition(kind, False, "Forbidden", message)
 
 
-def _is_its_own(rule: MissingRule) -> bool:
-    """Whether the sharder's own role is to grant it, rather than the ring's."""
-    return rule in RULES_OF_SCOPE or rule.resource == RING_ASSIGNMENTS.group_resource
-
-
 def _shards_available(health: Health) -> Condition:
     kind = ConditionType.SHARDS_AVAILABLE
+    message = f"{health.available} of {health.shards} shards are available"
+    if health.abandoned:
+        message += (
+            f"; {_list(health.abandoned)} ran out, and no other shard is ready to take over what its shard has; start"
+            " that shard again, or another one of this ring"
+        )
+    if health.not_acquired:
+        message += (
+            f"; {_list(health.not_acquired)}; let the sharder list, create and patch Leases (its ClusterRole, and"
+            " whatever policy or webhook refuses that); it is tried again by itself"
+        )
+    if health.not_acquired or health.abandoned:
+        return Condition(kind, False, NOT_WORKED_ON[0 if health.not_acquired else 1], message)
     if health.available:
-        message = f"{health.available} of {health.shards} shards are available"
+        if health.shards_before is not None:
+            return Condition(kind, False, *health.shards_before)
         if health.unsteady:
             message += (
                 f"; {_list(sorted(health.unsteady))} crashed lately, and what others have is handed over to it once it"
@@ -309,18 +319,15 @@ def _shards_fit(health: Health) -> Condition:
             " shard, delete the Lease"
         )
         return Condition(kind, False, "LeaseTooLong", message)
-    if not health.unfit:
-        return Condition(kind, True, "Fit", "every shard knows the way in which the ring assigns")
-    message = (
-        f"the ring assigns by ranges, and the Lease of {_list(sorted(health.unfit))} does not say that its shard knows"
-        " them (annotation alpha.sharding.timebertt.dev/held-ranges), so that it gets nothing to work on; stop the"
-        " shards that know labels alone, or run them in a ring with spec.assignment Labels"
-    )
-    return Condition(kind, False, "LabelsOnly", message)
+    if health.unfit is not None:
+        return Condition(kind, False, *health.unfit)
+    return Condition(kind, True, "Fit", "every shard knows the way in which the ring assigns")
 
 
 def _drains_acknowledged(health: Health) -> Condition:
     kind = ConditionType.DRAINS_ACKNOWLEDGED
+    if not health.stuck_drains and health.overdue_before is not None:
+        return Condition(kind, False, *health.overdue_before)
     if not health.stuck_drains:
         return Condition(kind, True, "Acknowledged", "shards acknowledge drains in time")
     waiting = f"drains wait for their shard, the longest: {_list(health.stuck_drains)}"
@@ -338,10 +345,14 @@ def _settled(health: Health) -> Condition:
     kind, counts = ConditionType.SETTLED, health.unsettled
     if health.moving is not None:
         return Condition(kind, False, "Moving", health.moving)
-    if health.unread and not counts:
+    if not counts and (health.unread or any(rule in OWN_RULES and rule.verb in _READS for rule in health.denied)):
         return Condition(kind, None, "CannotBeRead", "nobody can tell; see Ready")
     if counts is None:
-        why = "no resync has ended yet" if health.not_in_force is None else "the ring's spec is not in use; see Ready"
+        why = "no resync has ended yet"
+        if health.not_in_force is not None:
+            why = "the ring's spec is not in use; see Ready"
+        elif health.resynced:
+            why = "no resync has ended since shards came or went, or objects moved; that takes some seconds"
         return Condition(kind, None, "NotYetKnown", why)
     leaving = _list(f"{number} {name}" if number >= 0 else str(name) for name, number in health.leaving)
     left = f"the ring lists no longer, and has labels on: {leaving}"
@@ -349,11 +360,14 @@ def _settled(health: Health) -> Condition:
         if health.leaving:
             return Condition(kind, False, "Leaving", left)
         return Condition(kind, True, "InPlace", "every object is where it should be")
-    message = (
-        f"{counts.unassigned} unassigned, {counts.stranded} stranded, {counts.draining} draining,"
-        f" {counts.misplaced} misplaced"
-    )
-    return Condition(kind, False, "Moving", f"{message}; {left}" if health.leaving else message)
+    found = "; the last resync has found objects that are not where they should be" if counts.misplaced else ""
+    message = f"{counts.unassigned} unassigned, {counts.stranded} stranded, {counts.draining} draining{found}"
+    if health.leaving:
+        message += f"; {left}"
+    if health.refused:
+        message += "; the API server refuses to change some of them: the Event PlacementRefused has one, and its answer"
+        return Condition(kind, False, "Refused", message)
+    return Condition(kind, False, "Moving", message)
 
 
 def _stamp(

@@ -12,10 +12,10 @@ from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 #: What of the API server's answer is repeated; the rest of the message has to fit an Event, too.
 MAX_ANSWER_LENGTH: Final = 400
-#: Who reads resources besides the informers: the passes over everything, and the watch of the namespaces in scope.
+#: Who reads resources besides the informers: the passes over everything, and the watches that all rings share.
 RESYNC: Final = "resync"
-SCOPE: Final = "scope"
-#: Resources that cannot be read, each with what reads it (the kind of an informer, `RESYNC` or `SCOPE`) and why.
+SHARED: Final = "shared"
+#: Resources that cannot be read, each with what reads it (the kind of an informer, `RESYNC` or `SHARED`) and why.
 Failures = tuple[tuple[GroupResource, str, ShardingError], ...]
 
 
@@ -48,13 +48,16 @@ class OldestDrain:
 class RangesSummary:
     """Ranges on their way (`moving` says in words which), and how many times its part the fullest shard has.
 
-    `unfit`: shards that are named for nothing, since they know labels alone.
+    `unheld`: those of them that no shard holds.  `unfit`: shards that are named for nothing, since
+    they know labels alone; `idle`: those that take nothing of what they are named for.
     """
 
     in_transit: int = 0
+    unheld: int = 0
     moving: str | None = None
     fullest: float = 0.0
     unfit: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,15 @@ class Summary:
     `leaving`: objects of resources that the ring lists no longer and that have its
     labels still; -1 while they have not been counted.  `at_rest`: none of this changes
     by itself, or as time goes by.  `trouble`: what keeps all of it from going on, in words.
+    `overdue_before`: reason and message by which drains were told of before this leader, which
+    does not know of any yet.  `misplaced`: the last resync has found objects that are not where
+    they should be.  `resynced`: one has ended.  `refused`: the API server refuses to change
+    objects that wait.
     `ranges`: of a ring by ranges, once that is known.  `taken`: why shards that are gone keep
-    their objects, whose Lease is somebody else's by now.
+    their objects, whose Lease is somebody else's by now; `not_acquired`: shards like that whose
+    Lease the API server does not let us acquire, and why; `abandoned`: shards whose Lease ran out
+    while no other is ready to take over, and which Lease.  `shards_before`: reason and message by
+    which shards like that were told of before this leader, which does not know of any yet.
     """
 
     settled: bool = False
@@ -76,8 +86,15 @@ class Summary:
     leaving: dict[GroupResource, int] = field(default_factory=dict)
     at_rest: bool = False
     trouble: str | None = None
+    overdue_before: tuple[str, str] | None = None
+    misplaced: bool = False
+    resynced: bool = False
+    refused: bool = False
     ranges: RangesSummary | None = None
     taken: tuple[str, ...] = ()
+    not_acquired: tuple[tuple[str, str], ...] = ()
+    abandoned: tuple[tuple[str, str], ...] = ()
+    shards_before: tuple[str, str] | None = None
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""
@@ -111,8 +128,15 @@ class Summary:
             self.removed_clean,
             self.leaving,
             self.trouble,
+            self.overdue_before,
+            self.misplaced,
+            self.resynced,
+            self.refused,
             self.ranges,
             self.taken,
+            self.not_acquired,
+            self.abandoned,
+            self.shards_before,
         )
 
 

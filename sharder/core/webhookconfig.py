@@ -8,7 +8,7 @@ evaluated in the API server) keep them out.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sharder.core.ringspec import ResolvedRing, Role
@@ -39,6 +39,9 @@ WEBHOOK_PATH: Final = "/webhooks/sharder/clusterring/"
 #: Names of the condition that keeps out what has a shard label and keeps it: without and with the sharder's account.
 _NEW: Final = "lacks-the-shard-label-or-is-new"
 _CHANGED: Final = "lacks-or-changes-the-shard-label-or-is-new"
+#: AKS adds to the namespaceSelector of any that does not say so, and does it again when it is taken out.
+#: Source: Azure/AKS, issue 4002.
+_ANNOTATIONS: Final = {"admissions.enforcer/disabled": "true"}
 #: How long the API server waits for an answer, unless configured, before the object passes without one.
 WEBHOOK_TIMEOUT_SECONDS: Final = 5
 
@@ -100,8 +103,7 @@ def render_webhook(
             }
         ],
     }
-    if annotations:
-        metadata["annotations"] = dict(annotations)
+    metadata["annotations"] = {**_ANNOTATIONS, **(annotations or {})}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -113,16 +115,39 @@ def render_webhook(
 def differs(current: object, wanted: object) -> bool:
     """Whether `current` lacks anything of `wanted`; what the API server or others added doesn't count.
 
-    Lists are compared entry by entry, in order.  An empty map is to be one: it is a selector of everything.
+    Lists are compared entry by entry, in order.  Of a selector everything counts: one that is empty is to be so, for it
+    selects everything, and what is added to another narrows it.
     """
+    return find_difference(current, wanted) is not None
+
+
+def find_difference(current: object, wanted: object, path: str = "") -> str | None:
+    """The path of something by which `current` differs, as of `differs`; `None`: it doesn't."""
+    inner: Iterable[tuple[str, object, object]]
     if isinstance(wanted, Mapping):
         if not isinstance(current, Mapping) or not wanted:
-            return bool(wanted or current)
-        return any(differs(current.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+            return path if wanted or current else None
+        if path.endswith("Selector") and current.keys() - wanted.keys():
+            return path
+        inner = ((f"{path}.{key}".lstrip("."), current.get(key), value) for key, value in wanted.items())
+    elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
         found = current if isinstance(current, Sequence) and not isinstance(current, str) else ()
-        return len(found) != len(wanted) or any(map(differs, found, wanted))
-    return current != wanted
+        if len(found) != len(wanted):
+            return path
+        inner = ((f"{path}[{at}]", *each) for at, each in enumerate(zip(found, wanted, strict=True)))
+    else:
+        return path if current != wanted else None
+    found_in = (find_difference(there, value, where) for where, there, value in inner)
+    return next((where for where in found_in if where is not None), None)
+
+
+def find_last_manager(configuration: Mapping[str, Any], ours: str) -> str:
+    """The field manager that has written last, as far as that is recorded; of one second not `ours`."""
+    entries = configuration["metadata"].get("managedFields") or ()
+    managers = (
+        (str(each.get("time") or ""), each.get("manager") != ours, str(each.get("manager"))) for each in entries
+    )
+    return max(managers, default=("", False, ""))[-1]
 
 
 def without_additions(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[dict[str, Any]] | None:

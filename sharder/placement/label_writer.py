@@ -9,6 +9,8 @@ Refuses: to decide, to read and to try again.
 
 from __future__ import annotations
 
+import asyncio
+
 from sharder.backlog.objects import ItemKey, RingResource
 from sharder.backlog.scope import Members
 from sharder.backlog.waiting import WaitingSince
@@ -20,7 +22,7 @@ from sharder.placement.rejections import Refusals
 from sharder.placement.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
-from shardsdk.errors import Conflict, FenceClosed, ShardingError
+from shardsdk.errors import Conflict, FenceClosed, ShardingError, may_be_executed
 from shardsdk.kube.api import Fence
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import SlimMeta, SlimObject
@@ -53,6 +55,18 @@ class LabelWriter:
         self._members = members
         self._slots = Slots(min(concurrent_writes, MAX_WRITES), leadership.clock)
         self._waiting = waiting
+        #: Until when a write may be executed that has ended without an answer.
+        self.unanswered_until = float("-inf")
+        self._finishing = False
+        self._under_way = 0
+        self._idle = asyncio.Event()
+
+    async def finish(self) -> None:
+        """Send nothing more, and return once everything that was sent has ended; whoever writes waits for ever."""
+        self._finishing = True
+        while self._under_way:
+            self._idle.clear()
+            await self._idle.wait()
 
     def crowded(self, resource: RingResource) -> bool:
         """Whether a write to this resource would end with Crowded now."""
@@ -141,18 +155,35 @@ class LabelWriter:
             async with self._slots.of(resource.subject.resource.group_resource):
                 if self._members.membership != membership:
                     raise Conflict("the ring's membership has changed")
+                if self._finishing:
+                    await asyncio.Event().wait()
                 if follower is not None:
                     follower.send()
-                answer = await self._lead.api.patch(
-                    resource.subject.resource, meta.name, meta.namespace or None, patch,
-                    model=SlimObject, metadata_only=True, fences=fences,
-                    timeout_seconds=WRITE_SECONDS[resource.subject.role],
-                )  # fmt: skip
+                answer = await self._send(resource, meta, patch, fences)
         except ShardingError as error:
-            self.refusals.note(resource, meta, patch, error)
+            self.refusals.note(resource, meta, patch, error, self._lead.clock.monotonic())
             raise
         self.refusals.forget(resource, meta)
         return answer
+
+    async def _send(
+        self, resource: RingResource, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
+    ) -> SlimObject:
+        self._under_way += 1
+        seconds = WRITE_SECONDS[resource.subject.role]
+        try:
+            return await self._lead.api.patch(
+                resource.subject.resource, meta.name, meta.namespace or None, patch,
+                model=SlimObject, metadata_only=True, fences=fences, timeout_seconds=seconds,
+            )  # fmt: skip
+        except BaseException as error:
+            if may_be_executed(error):
+                self.unanswered_until = max(self.unanswered_until, self._lead.clock.monotonic() + seconds)
+            raise
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
 
     def _note(self, key: ItemKey | None, resource: RingResource, decision: Decision) -> None:
         seconds = 0.0

@@ -5,7 +5,8 @@ Satisfies `sharder.rings.assignment.Assignment`, by which the ring's controller 
 What a ring is made of lives as long as it does: its backlog, with informers, drain
 ages and expectations, whatever is edited.  Placement is made anew with each edit,
 and only when the old one has ended and nothing that it has sent can be executed any
-more; else the two could move parts of one family to different shards.
+more; else the two could move parts of one family to different shards.  Mostly that takes the moment until
+what is under way is answered.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from sharder.backlog.backlog import Backlog
@@ -33,6 +35,9 @@ log = logging.getLogger(__name__)
 
 #: Pause before a ring is begun anew whose placement ended with an error.
 RESTART_SECONDS: Final = 5.0
+#: How long what is under way may take to be answered before a placement is ended without that: what it has sent then
+#: counts as under way until its time at the API server is over.
+FINISH_SECONDS: Final = 1.0
 
 
 class LabelAssignment:
@@ -59,6 +64,8 @@ class LabelAssignment:
         self._placement: Placement | None = None
         self._placing: asyncio.Task[None] | None = None
         self._failed = False
+        #: Whether something that was sent before may still be executed; by an assignment before this one, too.
+        self._unsettled = True
         self._wake = asyncio.Event()
 
     # -- what happens to the ring --------------------------------------------
@@ -152,14 +159,16 @@ class LabelAssignment:
         placed = wanted == self._placed and (wanted is not None or self._ground is None)
         if placed and not self._failed:
             return
-        await self._end_placement()
+        await self._finish_placement()
         if self._failed:
             self._failed = False
             await self._forget()
             await self._lead.clock.sleep(RESTART_SECONDS)
         elif wanted is None or (self._ground is not None and self._ground.scope.ring.spec.uid != wanted.ring.spec.uid):
             await self._forget()
-        await self._lead.api.writes_settled()
+        if self._unsettled:
+            await self._lead.api.writes_settled()
+            self._unsettled = False
         if wanted is not None and wanted == self.wanted:
             self._begin(wanted)
         else:
@@ -200,6 +209,7 @@ class LabelAssignment:
             log.exception("placement of a ring failed, begins anew", extra={"ring": self._name})
             # Nothing that is held still counts: what has failed may have been what kept it.
             self._ground = self._placement = None
+            self._unsettled = True
             self._disown()
             self._tell_changed()
             self._failed = True
@@ -214,6 +224,17 @@ class LabelAssignment:
     def _tell_changed(self) -> None:
         for tell in self.when_changed:
             tell()
+
+    async def _finish_placement(self) -> None:
+        """End the placement, mostly once what it has sent is answered."""
+        placement = self._placement
+        if placement is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await placement.writer.finish()
+        await self._end_placement()
+        if placement is not None and placement.writer.unanswered_until > self._lead.clock.monotonic():
+            self._unsettled = True
 
     async def _end_placement(self) -> None:
         self._placed = self._placement = None

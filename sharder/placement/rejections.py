@@ -24,6 +24,9 @@ REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed)
 TELL_SECONDS: Final = 60.0
 #: Objects counted at most for one piece of news.
 MAX_COUNTED: Final = 10_000
+#: An object whose patch was refused so long ago, and no other since, is not waited for: what is refused comes again
+#: within a minute or so, by the backlog or by the next resync.
+LATELY_SECONDS: Final = 180.0
 
 
 class Refusals:
@@ -33,6 +36,8 @@ class Refusals:
         self._labels = labels
         self._first: Refused | None = None
         self._objects: set[tuple[GroupResource, str, str]] = set()
+        #: When each was refused last, the longest ago first.
+        self._refused_at: dict[tuple[GroupResource, str, str], float] = {}
         self._quiet_until = float("-inf")
         self._errors: WeakSet[ShardingError] = WeakSet()
         #: Told when there is something to tell.
@@ -43,7 +48,15 @@ class Refusals:
         """Whether there is news that has not been told."""
         return self._first is not None
 
-    def note(self, resource: RingResource, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError) -> None:
+    def any_lately(self, now: float) -> bool:
+        """Whether the API server refuses to change some object, as far as its last answers tell."""
+        while self._refused_at and next(iter(self._refused_at.values())) <= now - LATELY_SECONDS:
+            del self._refused_at[next(iter(self._refused_at))]
+        return bool(self._refused_at)
+
+    def note(
+        self, resource: RingResource, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError, now: float
+    ) -> None:
         """`patch` of the object was answered by `error`; errors that a retry may mend are none of ours."""
         if not isinstance(error, REFUSING):
             return
@@ -51,8 +64,11 @@ class Refusals:
         listed = resource.subject.resource.group_resource
         if self._first is None:
             self._first = Refused(listed, meta.namespace, meta.name, self._wanted(meta, patch), str(error), 0)
+        key = (listed, meta.namespace, meta.name)
         if len(self._objects) < MAX_COUNTED:
-            self._objects.add((listed, meta.namespace, meta.name))
+            self._objects.add(key)
+        if self._refused_at.pop(key, None) is not None or len(self._refused_at) < MAX_COUNTED:
+            self._refused_at[key] = now
         for tell in self.when_noted:
             tell()
 
@@ -64,6 +80,7 @@ class Refusals:
         """A patch of the object was taken: whatever was refused of it is no news any more."""
         listed, first = resource.subject.resource.group_resource, self._first
         self._objects.discard((listed, meta.namespace, meta.name))
+        self._refused_at.pop((listed, meta.namespace, meta.name), None)
         if first is not None and (first.resource, first.namespace, first.name) == (listed, meta.namespace, meta.name):
             self._first = None  # whatever else is refused still will be refused again, and then is told
 

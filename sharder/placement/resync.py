@@ -112,6 +112,10 @@ class Resync:
         self._wake = asyncio.Event()
         self._state = ResyncState(settle_after_seconds, changed_at=clock.monotonic())
         self._few_wait = asyncio.Event()
+        #: Whether one of the passes over everything has ended.
+        self.ended = False
+        #: Whether they have found something on the wrong shard; until one over all of it finds nothing.
+        self.found_some = False
         #: Removed resources of which the last deep pass found no labelled object.
         self.removed_clean: frozenset[RingResource] = frozenset()
         #: How many objects of each had labels of the ring when it was gone through last.
@@ -184,7 +188,7 @@ class Resync:
                 self._state = on(self._state, Event.PERIOD_OVER, now)
                 next_sync = now + period
             if not self._members.membership.available:
-                self.failures = {}  # until there is a shard nothing is read
+                self.failures, self.found_some = {}, False  # until there is a shard nothing is read
                 self._on(Event.NO_SHARD)
                 continue
             self._state, passes = begin(self._state, now, moving=self._moves())
@@ -218,8 +222,9 @@ class Resync:
     def _conclude(self, passes: Round, found: int) -> None:
         was_clean = self._state.clean
         self._state = conclude(self._state, passes, found, self._clock.monotonic(), quiet=self._nothing_waits())
+        self.found_some = bool(found) or (self.found_some and not passes.deep)
         if passes.deep:
-            self.failures = {}
+            self.ended, self.failures = True, {}
         if self._state.clean and not was_clean:
             for tell in self._when_settled:
                 tell()

@@ -26,7 +26,12 @@ def summarize(placement: Placement, now: float) -> Summary:
     }
     settled = resync.settled
     at_rest = settled and not failures and not leaving and not placement.writer.refusals.pending
-    return Summary(settled, counts, _oldest_drain(placement, now), failures, clean, leaving, at_rest)
+    return Summary(
+        settled, counts, _oldest_drain(placement, now), failures, clean, leaving, at_rest,
+        misplaced=not settled and resync.found_some,
+        resynced=resync.ended,
+        refused=not settled and placement.writer.refusals.any_lately(now),
+    )  # fmt: skip
 
 
 def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:

@@ -38,14 +38,16 @@ class Recorder(Protocol):
 class WebhookSettings:
     """How the API server reaches the webhook, and when.
 
-    `ca_bundle()` is None where it is not ours to inject. `account()` is the user
-    name under which the sharder writes, empty while it is not known.
+    `ca_bundle()` is None where it is not ours to inject. `authority_missing()` says
+    why it is ours and not known (None: it is known, or not ours; empty: it is being read). `account()` is the
+    user name under which the sharder writes, empty while it is not known.
     """
 
     client_config: Mapping[str, Any]
     annotations: Mapping[str, str]
     ca_bundle: Callable[[], bytes | None]
     account: Callable[[], str] = lambda: ""
+    authority_missing: Callable[[], str | None] = lambda: None
     timeout_seconds: int = WEBHOOK_TIMEOUT_SECONDS
 
 

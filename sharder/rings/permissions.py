@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from sharder.core.status import RULES_OF_SCOPE, MissingRule
+from sharder.core.rights import OWN_RULES, MissingRule
 from sharder.rbac import RING_VERBS
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Api
@@ -33,13 +33,13 @@ MIN_PAUSE_SECONDS: Final = 0.05
 def rules_of_labels(resources: Iterable[GroupResource]) -> tuple[MissingRule, ...]:
     """What it takes to label objects of `resources`."""
     rules = (MissingRule(verb, resource) for resource in resources for verb in RING_VERBS)
-    return tuple(dict.fromkeys((*rules, *RULES_OF_SCOPE)))  # a ring may list namespaces as well
+    return tuple(dict.fromkeys((*rules, *OWN_RULES)))  # a ring may list namespaces or leases as well
 
 
 #: What it takes to assign ranges; nothing of the ring's resources.
 RULES_OF_RANGES: Final = (
     *(MissingRule(verb, RING_ASSIGNMENTS.group_resource) for verb in ("get", "list", "watch", "create", "patch")),
-    *RULES_OF_SCOPE,
+    *OWN_RULES,
 )
 
 

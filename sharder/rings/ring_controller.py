@@ -31,9 +31,11 @@ from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
 from sharder.core.granted import granted_part, unwritten
 from sharder.core.ringspec import AssignBy, ResolvedRing, unsuited
-from sharder.core.summary import SCOPE, Summary
+from sharder.core.summary import SHARED, Summary
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import RingDeps
 from sharder.rings.granted import find_in_force
+from sharder.rings.overdue import OverdueBefore, ShardsBefore
 from sharder.rings.permissions import (
     DENIED_SECONDS,
     RULES_OF_RANGES,
@@ -75,11 +77,14 @@ class RingController:
         self._assign_by = ring.resolved.spec.assign_by if ring is not None and ring.resolved else AssignBy.LABELS
         self._assignment = settings.assign[self._assign_by](name, lead, deps.namespaces, self.takeover)
         self._status = StatusWriter(name, lead, deps.recorder, drain_alarm_seconds=settings.drain_alarm_seconds)
+        status = ring.obj.status_dict if ring is not None else {}
+        self._overdue = OverdueBefore(status, lead.clock, settings.drain_alarm_seconds)
+        self._shards_before = ShardsBefore(status, lead.clock)
         self._removed = RemovedResources(
             name, lead.api, self._status.write,
             clock=lead.clock, slots=deps.lookups, when_found=self.enqueue,
         )  # fmt: skip
-        self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations)
+        self._webhook = RingWebhook(name, lead, settings.webhook, deps.configurations, deps.recorder)
         self._api = lead.api
         self._permissions = PermissionsCheck(name, lead.api, lead.clock)
         self._unread = Unread(lead.clock)
@@ -93,6 +98,7 @@ class RingController:
         self._waits_for_rights = False
         self._changed = asyncio.Event()
         self._assignment.when_changed.append(self._changed.set)
+        self.takeover.records.when_changed.append(self._changed.set)
         #: Set when the ring is gone, and so is what was made for it.
         self._gone = asyncio.Event()
 
@@ -135,11 +141,19 @@ class RingController:
 
     def summarize(self) -> Summary:
         """What the ring waits for."""
-        summary = replace(self._assignment.summarize(), taken=self.takeover.taken)
-        failure = self._deps.namespaces.reflector.failure
-        if failure is None:
-            return summary
-        return replace(summary, failures=(*summary.failures, (NAMESPACES.group_resource, SCOPE, failure)))
+        summary, records = self._assignment.summarize(), self.takeover.records
+        shared = [*self._cache.unheard]
+        if (failure := self._deps.namespaces.reflector.failure) is not None:
+            shared.append((NAMESPACES.group_resource, failure))
+        if (failure := self._deps.configurations.failure) is not None and self._deps.settings.webhook is not None:
+            shared.append((WEBHOOK_CONFIGURATIONS.group_resource, failure))
+        failures = *summary.failures, *((resource, SHARED, error) for resource, error in shared)
+        summary = replace(
+            summary, failures=failures,
+            taken=records.taken, not_acquired=records.not_acquired, abandoned=records.abandoned,
+        )  # fmt: skip
+        ring = self._cache.get(self.name)
+        return self._shards_before.apply(self._overdue.apply(summary), ring.leases.values() if ring is not None else ())
 
     async def _follow_changes(self) -> None:
         """Look whenever something has changed, soon after; at rest nothing is looked at."""
@@ -221,28 +235,28 @@ class RingController:
             await self._webhook.remove()
             self._gone.set()
             return
-        failure = None
-        if ring.invalid is not None:
-            await self._webhook.remove()
-            await self._remove_rival(ring)
-        elif ring.resolved is not None:
-            if ring.resolved.spec.assign_by is not self._assign_by:
-                self._gone.set()
-                return
-            try:
-                failure = await self._provide(ring, ring.resolved)
-            except FenceClosed:
-                raise
-            except ShardingError as error:
-                await self._show(ring, str(error))
-                raise
+        if ring.resolved is not None and ring.resolved.spec.assign_by is not self._assign_by:
+            self._gone.set()
+            return
+        try:
+            failure = await self._provide(ring)
+        except FenceClosed:
+            raise
+        except ShardingError as error:
+            await self._show(ring, str(error))
+            raise
         await self._show(ring, failure)
 
-    async def _provide(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
+    async def _provide(self, ring: RingSnapshot) -> str | None:
         """Have the ring's objects assigned as it asks for; returns what is wrong besides."""
+        if ring.invalid is not None:
+            await self._webhook.remove()
+            return await self._remove_rival(ring)
+        if ring.resolved is None:
+            return None
         if self._assign_by is AssignBy.RANGES:
-            return await self._provide_ranges(resolved)
-        return await self._provide_labels(ring, resolved)
+            return await self._provide_ranges(ring.resolved)
+        return await self._provide_labels(ring, ring.resolved)
 
     async def _provide_ranges(self, resolved: ResolvedRing) -> str | None:
         self._place(resolved, Wanted(resolved, ()))
@@ -258,9 +272,12 @@ class RingController:
         self._place(resolved, Wanted(granted, removed))
         if not ring.unanswered or not self._webhook.exists:
             # One that is there may name more than can be looked up at present.
-            await self._webhook.apply(granted)
-        failure = self._deps.watch_count.judge(self.name)
-        if not self._waits_for_rights:  # else ours does not cover all that another sharder's does
+            pause = await self._webhook.apply(granted)
+            if pause is not None:
+                self._queue.add_after(self.name, pause)
+        failure = self._webhook.trouble or self._deps.watch_count.judge(self.name)
+        if not self._waits_for_rights and self._webhook.trouble is None:
+            # Else ours does not cover all that another sharder's does.
             failure = await self._remove_rival(ring) or failure
         resources = (*resolved.subjects(), *(each.subject for each in removed))
         again = await self._permissions.check(

@@ -7,15 +7,16 @@ keep changing are written now and then only.  Refuses: to judge.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sharder.cache.rings import RingSnapshot
+from sharder.core.rangestatus import describe_unfit
+from sharder.core.rights import MissingRule
 from sharder.core.selectors import as_terms
 from sharder.core.status import (
     ConditionType,
     Health,
-    MissingRule,
     NotInForce,
     Unsettled,
     changed_conditions,
@@ -23,9 +24,10 @@ from sharder.core.status import (
     render_status,
 )
 from sharder.core.summary import MAX_ANSWER_LENGTH, Pending, Refused, Summary
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import Recorder
 from sharder.takeover.leadership import Leadership
-from shardsdk.errors import Invalid
+from shardsdk.errors import Conflict, FenceClosed, Forbidden, Invalid, NotFound, RetryRule, ShardingError
 from shardsdk.events.recorder import EventType, Regarding
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 
@@ -35,6 +37,11 @@ log = logging.getLogger(__name__)
 STATUS_SECONDS: Final = 3.0
 #: A pause so short is none: clocks are not as fine, and who waits for it spins.
 _AT_ONCE_SECONDS: Final = 0.001
+#: A status that is refused for so long is told of by Events: an API server that has just begun refuses much, and one
+#: that is away or busy has not refused it.
+REFUSED_SECONDS: Final = 90.0
+#: Reason of the Event about that.
+NOT_WRITTEN: Final = "StatusNotWritten"
 #: Reason of the Event about objects whose labels cannot be changed.
 REFUSED: Final = "PlacementRefused"
 
@@ -49,6 +56,12 @@ class StatusWriter:
         self._drain_alarm_seconds = drain_alarm_seconds
         self._written: Mapping[str, Any] = {}
         self._written_at = float("-inf")
+        #: The version of the ring as it was seen when that was written: while no other is, its status is what was
+        #: written, also where the watch of rings tells nothing any more.
+        self._written_on: str | None = None
+        #: Since when it is refused, and what has been told instead.
+        self._refused_since = float("inf")
+        self._told: set[tuple[str, ...]] = set()
 
     async def write(self, status: Mapping[str, Any]) -> None:
         """Merge `status` into the ring's."""
@@ -66,8 +79,10 @@ class StatusWriter:
         if ring.resolved is None and ring.invalid is None and ring.unresolved is None:
             return None  # it is being looked up
         clock, before = self._lead.clock, ring.obj.status_dict
+        if ring.obj.metadata.resource_version == self._written_on:
+            before = {**before, **self._written}
         health = health_of(ring, summary, failure, denied, self._drain_alarm_seconds)
-        self._lead.counters.conditions(self._ring, {each.type.value: each.status for each in conditions_of(health)})
+        self._measure(health)
         status = render_status(health, before, clock.now())
         for kind in Pending:
             status[kind.value] = summary.count(kind)
@@ -75,20 +90,78 @@ class StatusWriter:
             terms = as_terms(ring.resolved.namespace_selector).render()
             status["namespaceSelector"] = {"matchExpressions": terms.get("matchExpressions", [])}
         if all(before.get(name) == value or self._dropped(name, value, before) for name, value in status.items()):
+            self._settle(health)
             return None
         news = [each for each in changed_conditions(before, status) if not _can_wait(before, each)]
         early = due_in(self._written_at, clock.monotonic())
         if early > 0 and not news and before.get("observedGeneration") == status["observedGeneration"]:
             return early
+        self._told &= {(NOT_WRITTEN,), *map(_key, news)}
+        try:
+            await self._write_most(ring, before, news, status)
+        except (FenceClosed, Conflict, NotFound):
+            raise
+        except ShardingError as error:
+            self._fail(ring, before, news, error)
+            self._measure(health)
+            raise
+        self._written, self._written_at, self._written_on = (
+            status,
+            clock.monotonic(),
+            ring.obj.metadata.resource_version,
+        )
+        self._tell(ring, before, news)
+        self._settle(health)
+        return None
+
+    async def _write_most(
+        self, ring: RingSnapshot, before: Mapping[str, Any], news: Sequence[Mapping[str, Any]], status: dict[str, Any]
+    ) -> None:
         try:
             await self.write(status)
         except Invalid:
             self._tell(ring, before, news)  # where the ring itself is at fault, an Event is all that its user will see
             await self.write({name: status[name] for name in ("observedGeneration", "conditions")})
+            self._refused_since = float("inf")
             raise
-        self._written, self._written_at = status, clock.monotonic()
+
+    def _fail(
+        self, ring: RingSnapshot, before: Mapping[str, Any], news: Iterable[Mapping[str, Any]], error: ShardingError
+    ) -> None:
+        """The status could not be written: once it is refused for a while, Events tell people what it would say."""
+        if error.retry is not RetryRule.NEVER and not isinstance(error, Forbidden):
+            return  # an API server that is away, or busy: that is over some time
+        self._refused_since = min(self._refused_since, self._lead.clock.monotonic())
+        if not self._is_refused():
+            return
         self._tell(ring, before, news)
-        return None
+        if (NOT_WRITTEN,) not in self._told:
+            self._told.add((NOT_WRITTEN,))
+            log.warning("status of a ring not written", extra={"ring": self._ring, "error": str(error)})
+            remedy = ""
+            if isinstance(error, Forbidden):
+                remedy = " let the sharder patch clusterrings/status (its own ClusterRole, or what else refuses it);"
+            message = (
+                "the ring's status cannot be written, and says how the ring was before:"
+                f" {str(error)[:MAX_ANSWER_LENGTH]};{remedy} it is tried again by itself"
+            )
+            self._event(ring, EventType.WARNING, NOT_WRITTEN, message)
+
+    def _is_refused(self) -> bool:
+        return self._lead.clock.monotonic() - self._refused_since >= REFUSED_SECONDS
+
+    def _settle(self, health: Health) -> None:
+        """The status says how the ring is."""
+        self._refused_since = float("inf")
+        self._told.clear()
+        self._measure(health)
+
+    def _measure(self, health: Health) -> None:
+        """Have the metric say how the ring is; one whose status says something else is not ready."""
+        holds = {each.type.value: each.status for each in conditions_of(health)}
+        if self._is_refused():
+            holds[ConditionType.READY.value] = False
+        self._lead.counters.conditions(self._ring, holds)
 
     def _dropped(self, name: str, value: Any, before: Mapping[str, Any]) -> bool:
         """Whether this was written, and dropped by a CustomResourceDefinition that is older than this sharder."""
@@ -108,13 +181,19 @@ class StatusWriter:
             good = condition["status"] == "True"
             if condition["status"] == "Unknown" or condition["type"] == ConditionType.SETTLED:
                 continue
-            if good and not _was(before, condition["type"], "False"):
+            if (good and not _was(before, condition["type"], "False")) or _key(condition) in self._told:
                 continue
+            self._told.add(_key(condition))
             kind = EventType.NORMAL if good else EventType.WARNING
             self._event(ring, kind, condition["reason"], condition["message"])
 
     def _event(self, ring: RingSnapshot, kind: EventType, reason: str, message: str) -> None:
         self._recorder.event(Regarding.of(CLUSTERRINGS, ring.obj.metadata), kind, reason, message)
+
+
+def _key(condition: Mapping[str, Any]) -> tuple[str, ...]:
+    """What makes it news."""
+    return tuple(str(condition[name]) for name in ("type", "status", "reason"))
 
 
 def due_in(written_at: float, now: float) -> float:
@@ -135,11 +214,16 @@ def health_of(
         unassigned=summary.count(Pending.UNASSIGNED),
         stranded=summary.count(Pending.STRANDED),
         draining=summary.count(Pending.DRAINING),
+        misplaced=summary.misplaced,
     )
     stuck = summary.stuck_drain(drain_alarm_seconds)
     unread: dict[GroupResource, str] = {}
     for resource, _, error in summary.failures:
         unread.setdefault(resource, str(error)[:MAX_ANSWER_LENGTH])
+    # Objects are placed without the webhook, so that all else is known.
+    webhook = unread.pop(WEBHOOK_CONFIGURATIONS.group_resource, None)
+    if webhook is not None:
+        failure = " | ".join(filter(None, (failure, _render_unwatched(webhook))))
     unresolved = ring.unresolved
     settled = summary.settled and unresolved is None  # by the spec before, where there is one
     return Health(
@@ -148,23 +232,36 @@ def health_of(
         failure=failure,
         unread=tuple(unread.items()),
         shards=len(ring.leases),
-        available=len(ring.membership.available),
+        available=len(ring.membership.available - dict((*summary.not_acquired, *summary.abandoned)).keys()),
+        not_acquired=tuple(why[:MAX_ANSWER_LENGTH] for _, why in summary.not_acquired),
+        abandoned=tuple(lease for _, lease in summary.abandoned),
+        shards_before=summary.shards_before,
         ambiguous=tuple(each for name in sorted(ring.membership.ambiguous) for each in _held_as(ring, name)),
         unusable=ring.membership.unusable,
         unsteady=ring.membership.unsteady,
         mixed=ring.membership.mixed,
         overlong=ring.membership.overlong,
         taken=summary.taken,
-        unfit=summary.ranges.unfit if summary.ranges is not None else frozenset(),
+        unfit=describe_unfit(summary.ranges.unfit, summary.ranges.idle) if summary.ranges is not None else None,
         missing=ring.unserved if unresolved is None else (),
         unanswered=ring.unanswered if unresolved is None else unresolved.unanswered,
         not_in_force=_not_in_force(ring),
         denied=denied,
         unsettled=counts if counts or settled else None,
+        resynced=summary.resynced,
+        refused=summary.refused,
         moving=summary.ranges.moving if summary.ranges is not None else None,
         stuck_drains=(str(stuck),) if stuck is not None else (),
+        overdue_before=summary.overdue_before,
         stuck_unlisted=stuck is not None and stuck.removed,
         leaving=tuple(sorted(summary.leaving.items())),
+    )
+
+
+def _render_unwatched(answer: str) -> str:
+    return (
+        f"{WEBHOOK_CONFIGURATIONS.group_resource} cannot be read: {answer}; the ring's, if somebody changes or deletes"
+        " it, is put right after some minutes only; let the sharder list and watch them (its own ClusterRole)"
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from sharder.core.status import MissingRule
+from sharder.core.rights import MissingRule
 from sharder.core.summary import Failures
 from shardsdk.errors import Forbidden, ShardingError
 from shardsdk.kube.clock import Clock

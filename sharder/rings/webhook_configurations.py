@@ -10,6 +10,7 @@ from random import Random
 
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, ring_of_webhook
 from sharder.rings.other_sharders import OtherSharders, ring_of_other
+from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, Reflector
@@ -43,6 +44,11 @@ class WebhookConfigurations:
     async def run(self) -> None:
         """Watch until cancelled."""
         await self._reflector.run()
+
+    @property
+    def failure(self) -> ShardingError | None:
+        """Why they cannot be followed just now; `None`: they can."""
+        return self._reflector.failure
 
     def find(self, name: str) -> PartialObject | None:
         """The configuration called `name`, if there is one."""

@@ -8,5 +8,5 @@ Does not guarantee: that a shard without the fence stops writing in time; such s
 get what leader election gives.
 
 Reading order: facts (what is known of one lease), `sharder.core.takeover` (the decision),
-controller, lease_client (the writes), fences.
+controller, lease_client (the writes), records (what became of them), fences.
 """

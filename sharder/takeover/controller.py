@@ -33,8 +33,9 @@ from sharder.takeover.facts import (
     unknown_lease,
 )
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
-from sharder.takeover.lease_client import LeaseWriter, Record, Records
+from sharder.takeover.lease_client import LeaseWriter
 from sharder.takeover.placeholders import Placeholders
+from sharder.takeover.records import Record, Records
 from sharder.takeover.states import ShardStates
 from sharder.takeover.turns import Turns
 from shardsdk.errors import ConfigurationError, FenceClosed, ShardingError
@@ -171,9 +172,9 @@ class TakeoverController:
         return {key: self._shown(key[1], state) for key, state in self._states.states.items()}
 
     @property
-    def taken(self) -> tuple[str, ...]:
-        """Why shards that are gone keep their objects, whose Lease is somebody else's by now."""
-        return self._records.taken
+    def records(self) -> Records:
+        """What was done about each of them, and what became of that."""
+        return self._records
 
     async def give_all_back(self) -> None:
         """Give back every lease that is held; nothing else may write them any more.  Shards need not wait then."""
@@ -230,16 +231,17 @@ class TakeoverController:
 
     def _failed(self, key: LeaseKey, error: Exception) -> None:
         where = {"ring": self._ring, "namespace": key[0], "shard": key[1]}
-        if isinstance(error, ShardingError):
-            log.warning("lease not handled, will retry", extra={**where, "error": str(error)})
-        else:
+        if not isinstance(error, ShardingError):
             log.error("lease not handled, will retry", extra=where, exc_info=error)
+        elif self._records.failed(key, error):
+            log.warning("lease not handled, will retry", extra={**where, "error": str(error)})
         self._queue.add_rate_limited(key)
 
     async def _handle_next(self, key: LeaseKey) -> None:
         try:
             async with self._turns.turn(key):
                 await self._handle(key)
+            self._records.succeeded(key)
         except FenceClosed:  # the lead ends, or its next renewal opens it; no event brings back a dead shard's lease
             self._queue.add_after(key, WRITE_AGAIN_SECONDS)
 
@@ -269,6 +271,7 @@ class TakeoverController:
             record.missing_since = record.missing_since or self._clock.monotonic()
         facts = self._facts(snapshot, key, seen)
         step = decide_takeover(facts, self._counted(self._clock.monotonic()), self._limits)
+        self._records.decided(key, facts, step.act)
         if step.act is Act.WAIT and seen is not None and facts.state is not None:
             # Any other act writes the lease itself; two writes would cross each other.
             await self._writer.show_state(seen.lease, self._shown(shard, facts.state.state))
@@ -278,7 +281,7 @@ class TakeoverController:
         elif seen is None and not facts.work_left:
             self._records.forget(key)
         if seen is not None and record.held and facts.work_left is not False:
-            # Last, so that what cannot be completed is given back all the same.
+            record.act = Act.CREATE  # last, so that what cannot be completed is given back all the same
             await self._placeholders.complete(snapshot, shard)
 
     def _look_again(self, key: LeaseKey, moment: float) -> None:
@@ -296,8 +299,6 @@ class TakeoverController:
 
     async def _obey(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease | None, step: Step) -> None:
         match step.act:
-            case Act.WAIT:
-                self._records.of(key).taken = ""  # nobody asks for the Lease now, whoever has it
             case Act.GIVE_BACK | Act.DELETE if self._turns.crowded:
                 self._queue.add_after(key, WRITE_AGAIN_SECONDS)
             case Act.RENEW if self._records.of(key).held:
@@ -366,12 +367,11 @@ class TakeoverController:
         return emptied
 
     async def _delete(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease) -> None:
-        namespace, shard = key
-        if not lives_elsewhere(snapshot, shard) and not await self._confirm_empty(key):
+        if not lives_elsewhere(snapshot, key[1]) and not await self._confirm_empty(key):
             return
         await self._writer.delete(seen.lease)
         self._records.forget(key)
-        log.info("deleted orphaned lease", extra={"ring": self._ring, "namespace": namespace, "shard": shard})
+        log.info("deleted orphaned lease", extra={"ring": self._ring, "namespace": key[0], "shard": key[1]})
 
     # -- facts -----------------------------------------------------------
 

@@ -13,7 +13,8 @@ from sharder.cache.rings import LeaseKey, RingSnapshot
 from sharder.core.observed import ObservedLease, held_until, shard_held_until, vanished_until
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
-from sharder.takeover.lease_client import Record, usable_seconds
+from sharder.takeover.lease_client import usable_seconds
+from sharder.takeover.records import Record
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL, LEASE_STATE_LABEL
 from shardsdk.protocol.leases import Lease
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from sharder.core.shards import State
-from sharder.takeover.fences import ShardHold
+from sharder.takeover.records import Record
 from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api, Fence
-from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
 from shardsdk.kube.selectors import Selector, equals
@@ -39,117 +36,11 @@ log = logging.getLogger(__name__)
 
 #: A request about a lease must answer within this; the hold runs meanwhile.
 REQUEST_SECONDS: Final = 5.0
-#: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
-READ_AGAIN_SECONDS: Final = (0.2, 10.0)
-#: Replaced versions remembered: writes that a watch may lag behind.
-MAX_REPLACED: Final = 8
 #: How the API server words that nothing can be created in a namespace any more.
 #: Source: k8s.io/apiserver, plugin/namespace/lifecycle.
 TERMINATING: Final = "because it is being terminated"
 #: How long a namespace counts as closed, where nobody can start, after it was terminating or not there; it may be made.
 CLOSED_SECONDS: Final = 60.0
-
-
-@dataclass(slots=True)
-class Record:
-    """What this leader did about one lease.
-
-    `version` is the one that our last write made (empty: not known), `replaced`
-    are those that our last writes replaced, the latest at `wrote_at`; a cache
-    that still shows one of them merely lags.
-    `announced`: placement was told that it may move.  `reads`: how often in a
-    row a read found objects left.  `looks_at`: when the lease comes up again at the
-    latest (infinity: not known).  `refused`: the version against which our last
-    write was refused (`None`: it was not), `behind`: so was the one before it.  `taken`: why
-    nobody can acquire it (empty: nothing is known that keeps us from it).
-    """
-
-    hold: ShardHold
-    held: bool = False
-    hold_length: float = 0.0
-    version: str = ""
-    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REPLACED))
-    wrote_at: float = float("-inf")
-    announced: bool = False
-    last_move_at: float = 0.0
-    progress_at: float = 0.0
-    barred_until: float = 0.0
-    missing_since: float = 0.0
-    reads: int = 0
-    looks_at: float = float("inf")
-    refused: str | None = None
-    behind: bool = False
-    taken: str = ""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def drop(self) -> None:
-        """There is no hold any more, or there must be none; writes that wait to be sent under it are refused."""
-        self.hold.close()
-        self.held = self.announced = False
-        self.version = ""
-
-    def read_again_after(self) -> float:
-        """A read has found objects left: in how many seconds the next is due."""
-        self.reads += 1
-        return double(READ_AGAIN_SECONDS[0], self.reads - 1, READ_AGAIN_SECONDS[1])
-
-    def wrote(self, version: str, now: float) -> None:
-        """Our write replaced `version`."""
-        self.replaced.append(version)
-        self.wrote_at = now
-
-
-class Records:
-    """What this leader did about each lease of one ring; by (namespace, shard)."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._each: dict[tuple[str, str], Record] = {}
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(tuple(self._each))
-
-    def __len__(self) -> int:
-        return len(self._each)
-
-    def get(self, key: tuple[str, str]) -> Record | None:
-        """What was done about a lease; `None`: nothing is remembered."""
-        return self._each.get(key)
-
-    def of(self, key: tuple[str, str]) -> Record:
-        """The same, to be remembered from now on."""
-        record = self._each.get(key)
-        if record is None:
-            record = self._each[key] = Record(ShardHold(f"lease of shard {key[1]}", self._clock))
-        return record
-
-    @property
-    def taken(self) -> tuple[str, ...]:
-        """Why leases cannot be acquired."""
-        return tuple(sorted(each.taken for each in self._each.values() if each.taken))
-
-    def forget(self, key: tuple[str, str]) -> None:
-        """The lease is gone: nothing more may be written under a hold on it."""
-        record = self._each.pop(key, None)
-        if record is not None:
-            record.drop()
-
-    def forget_all(self) -> None:
-        """The ring is gone."""
-        for key in self:
-            self.forget(key)
-
-    def lags(self, key: tuple[str, str], lease: Lease | None, recent: float) -> bool:
-        """Whether the cache, which shows `lease`, does not show a write of ours since `recent` yet."""
-        if lease is not None:
-            record = self.of(key)
-            return record.wrote_at >= recent and lease.metadata.resource_version in record.replaced
-        # Created a moment ago, in whatever namespace, and not in the cache yet?
-        return any(
-            record.held and record.wrote_at >= recent
-            for (namespace, shard), record in self._each.items()
-            if shard == key[1] and key[0] in ("", namespace)
-        )
 
 
 class _NamespaceClosed(ShardingError):
@@ -348,8 +239,8 @@ class LeaseWriter:
             # Someone else wrote (our own state label, or the shard is back), or nobody knows
             # whether we did.  The watch tells; until then only what was confirmed counts.
             record.version = ""
-            if error.retry is RetryRule.BACKOFF:
-                raise
+            if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
+                raise  # nobody was faster: it is refused, or nobody knows
             # Once is somebody who was faster; a watch that still shows the same then is behind.
             record.behind, record.refused = record.refused == against, against
             return False

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from sharder.cache.rings import RingSnapshot
 from sharder.core.takeover import Limits, hold_seconds
-from sharder.takeover.lease_client import CLOSED_SECONDS, LeaseWriter, Record, Records
+from sharder.takeover.lease_client import CLOSED_SECONDS, LeaseWriter
+from sharder.takeover.records import Record, Records
 
 
 class Placeholders:

@@ -70,6 +70,7 @@ class RingMetrics:
     oldest_drain_age: Gauge
     takeovers: Counter
     ranges_in_transit: Gauge
+    unheld_ranges: Gauge
     fullest_shard: Gauge
     shards: Mapping[State, Gauge]
 
@@ -96,6 +97,7 @@ class Metrics:
     draining: Gauge
     oldest_drain_age: Gauge
     ranges_in_transit: Gauge
+    unheld_ranges: Gauge
     fullest_shard: Gauge
     resync_duration: Histogram
     resync_objects: Gauge
@@ -153,6 +155,7 @@ class Metrics:
             ranges_in_transit=gauge(
                 "ranges_in_transit", "Ranges of hashes on their way from one shard to another.", *_RING
             ),
+            unheld_ranges=gauge("unheld_ranges", "Ranges of hashes that no shard holds.", *_RING),
             fullest_shard=gauge(
                 "fullest_shard_ratio", "How many times its part the fullest shard of a ring by ranges has.", *_RING
             ),
@@ -166,7 +169,8 @@ class Metrics:
             lease_takeovers=counter("lease_takeovers_total", "Leases of shards that the sharder acquired.", *_RING),
             detection_suspended=gauge(
                 "crash_detection_suspended",
-                "1 while the leader's renewals are too slow for any crashed shard of the ring to be noticed.", *_RING,
+                "1 while no crashed shard of the ring is noticed: the leader renews too slowly, or cannot read leases.",
+                *_RING,
             ),
             webhook_requests=counter("webhook_requests_total", "Admission requests by outcome.", "ringName", "outcome"),
             webhook_duration=seconds("webhook_duration", "Time to answer an admission request.", _WEBHOOK_BUCKETS),
@@ -205,6 +209,7 @@ class Metrics:
                 oldest_drain_age=self.oldest_drain_age.labels(name),
                 takeovers=self.lease_takeovers.labels(name),
                 ranges_in_transit=self.ranges_in_transit.labels(name),
+                unheld_ranges=self.unheld_ranges.labels(name),
                 fullest_shard=self.fullest_shard.labels(name),
                 shards={state: self.shards.labels(name, state.value) for state in State},
             )
@@ -243,7 +248,7 @@ class Metrics:
                 self.ring_condition.labels(name, kind).set(holds)
 
     def crash_detection_suspended(self, ring: str, suspended: bool) -> None:
-        """Say whether crashed shards of the ring go unnoticed, because the leader renews too slowly."""
+        """Say whether crashed shards of the ring go unnoticed."""
         self.detection_suspended.labels(ring).set(1 if suspended else 0)
 
     def webhook_expected(self, ring: str, outcomes: Iterable[str]) -> None:
@@ -291,6 +296,7 @@ class Metrics:
             ring.resync_objects.set(0)
             ring.oldest_drain_age.set(0)
             ring.ranges_in_transit.set(0)
+            ring.unheld_ranges.set(0)
             ring.fullest_shard.set(0)
             ring.set_shards(())
         for resource in self._resources.values():
@@ -307,8 +313,8 @@ class Metrics:
                 del cache[key]  # type: ignore[arg-type]
         by_ring: tuple[MetricWrapperBase, ...] = (
             self.assignments, self.movements, self.drains, self.placement_latency, self.unassigned, self.stranded,
-            self.draining, self.oldest_drain_age, self.ranges_in_transit, self.fullest_shard, self.resync_duration,
-            self.resync_objects, self.shards,
+            self.draining, self.oldest_drain_age, self.ranges_in_transit, self.unheld_ranges,
+            self.fullest_shard, self.resync_duration, self.resync_objects, self.shards,
             self.ring_condition, self.lease_takeovers, self.detection_suspended, self.webhook_requests,
         )  # fmt: skip
         for family in by_ring:

@@ -18,7 +18,7 @@ import pytest_asyncio
 from cryptography import x509
 
 from localcluster import AdminClient, ControlPlane
-from localcluster.installation import Installation
+from localcluster.installation import Installation, Sharder
 from localcluster.ports import LOOPBACK
 from sharder.rbac import ring_role_name
 from tests.integration.calls import PATH, REVIEW, calling, serving_serial
@@ -291,11 +291,7 @@ async def test_certificates_from_files_are_waited_for_and_reloaded_and_no_ca_is_
     replica = await installation.start_sharder("sharder-a", wait=False)
     await says(replica, f"{tmp_path}/tls.crt")
     write_pair(tmp_path)
-
-    async def ready() -> bool:
-        return (await readiness(replica))[0] == 200
-
-    await eventually(ready)
+    await eventually(lambda: is_ready(replica))
     first = await serving_serial(port)
     write_pair(tmp_path)
 
@@ -327,6 +323,35 @@ async def client_config(admin: AdminClient, ring: str) -> dict[str, Any]:
     return found
 
 
+async def test_a_replica_that_cannot_read_its_certificates_leaves_the_authority_of_others_in_place(
+    installation: Installation, admin: AdminClient, ring: str
+) -> None:
+    first = await installation.start_sharder("sharder-a")
+    bundle = (await client_config(admin, ring))["caBundle"]
+    await first.process.stop()
+    roles = "rbac.authorization.k8s.io/v1/roles"
+    rules = (await admin.get(roles, "sharder", "sharding-system"))["rules"]
+    await admin.patch(roles, "sharder", {"rules": []}, "sharding-system")
+    try:
+        replica = await installation.start_sharder("sharder-b", wait=False)
+
+        async def told() -> bool:
+            conditions = (await admin.get(RINGS, ring)).get("status", {}).get("conditions", ())
+            unready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "False"]
+            return any("sharder-webhook-certificates" in each["message"] for each in unready)
+
+        await eventually(told)
+        assert (await client_config(admin, ring))["caBundle"] == bundle
+    finally:
+        await admin.patch(roles, "sharder", {"rules": rules}, "sharding-system")
+    await eventually(lambda: is_ready(replica))
+    assert (await client_config(admin, ring))["caBundle"] == bundle
+
+
+async def is_ready(replica: Sharder) -> bool:
+    return (await readiness(replica))[0] == 200
+
+
 # -- what others do to a webhook configuration -------------------------------------
 
 
@@ -352,3 +377,22 @@ async def test_what_others_add_to_a_webhook_configuration_is_taken_out_also_with
             return same and owners == ["Apply"]
 
         await eventually(repaired)
+
+
+async def test_who_changes_a_webhook_configuration_again_and_again_is_named(
+    installation: Installation, admin: AdminClient, ring: str
+) -> None:
+    replica = await installation.start_sharder("sharder-a")
+    await client_config(admin, ring)
+    name, path = f"clusterring-{ring}", "/webhooks/0/namespaceSelector/matchExpressions"
+    changed = [{"op": "add", "path": path, "value": [{"key": "control-plane", "operator": "DoesNotExist"}]}]
+
+    async def told() -> bool:
+        if "control-plane" not in str(await admin.get(WEBHOOKS, name)):
+            await admin.patch(WEBHOOKS, name, changed, content_type="application/json-patch+json")
+        lines = replica.process.log.read_text().splitlines()
+        return any("again and again" in line and "manager=Python" in line and "Selector" in line for line in lines)
+
+    await eventually(told)
+    managed = (await admin.get(WEBHOOKS, name))["metadata"]["managedFields"]
+    assert [each["operation"] for each in managed if each["manager"] == "sharder"] == ["Apply"]

@@ -284,7 +284,7 @@ def test_a_review_is_read() -> None:
         (b"\xff\xfe", None),
         (b'{"request": {"uid": "1"', None),
         (b"[" * 100_000, None),
-        (b'{"request": {"uid": "1", "object": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}}", None),
+        (b'{"request": {"uid": "1", "object": ' + b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_000 + b"}}", None),
     ],
 )
 def test_from_a_malformed_review_the_uid_is_saved_where_it_can_be_read(body: bytes, uid: str | None) -> None:

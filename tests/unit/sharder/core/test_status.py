@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from sharder.core.problems import Problem
+from sharder.core.rights import MissingRule
 from sharder.core.status import (
     ConditionType,
     Health,
-    MissingRule,
     NotInForce,
     Unsettled,
     changed_conditions,
     render_status,
 )
-from shardsdk.protocol.objects import NAMESPACES, GroupResource
+from shardsdk.protocol.objects import LEASES, NAMESPACES, GroupResource
 
 NOW = datetime(2026, 11, 21, 15, 0, 0, 250_000, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -78,14 +78,30 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ),
         (
             {"denied": (MissingRule("watch", NAMESPACES.group_resource),)},
-            {"Ready": "False", "PermissionsGranted": "False"},
+            {"Ready": "False", "PermissionsGranted": "False", "Settled": "Unknown"},
             ("PermissionsGranted", "may not watch namespaces; its own ClusterRole lacks that: apply rbac/sharder.yaml"),
         ),
         (
             {"denied": (MissingRule("list", NAMESPACES.group_resource), MissingRule("patch", DEPLOYMENTS))},
-            {"Ready": "False", "PermissionsGranted": "False"},
+            {"Ready": "False", "PermissionsGranted": "False", "Settled": "Unknown"},
             ("PermissionsGranted", "upgrade the Helm chart; `sharder rbac RING` prints"),
         ),
+        (
+            {"denied": (MissingRule("patch", LEASES.group_resource),)},
+            {"Ready": "False", "PermissionsGranted": "False"},
+            ("PermissionsGranted", "may not patch leases.coordination.k8s.io; its own ClusterRole"),
+        ),
+        (
+            {"available": 2, "not_acquired": ("the Lease a/x: no",)},
+            {"ShardsAvailable": "False"},
+            ("ShardsAvailable", "2 of 3 shards are available; the Lease a/x: no; let the sharder"),
+        ),
+        (
+            {"available": 0, "abandoned": ("the Lease a/x",)},
+            {"ShardsAvailable": "False"},
+            ("ShardsAvailable", "0 of 3 shards are available; the Lease a/x ran out, and no other shard is ready"),
+        ),
+        ({"shards_before": ("NobodyReady", "gone")}, {"ShardsAvailable": "False"}, ("ShardsAvailable", "gone")),
         (
             {"unanswered": ((DEPLOYMENTS, "503"),)},
             {"Ready": "False", "ResourcesServed": "False"},
@@ -95,7 +111,7 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ({"unsteady": frozenset("ab")}, {}, ("ShardsAvailable", "a, b crashed lately")),
         ({"ambiguous": ("a/x", "b/x")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "Leases a/x, b/x")),
         ({"unusable": frozenset({"l" * 64})}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "at most 63")),
-        ({"unfit": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y does not say")),
+        ({"unfit": ("LabelsOnly", "stop x")}, {"ShardsFit": "False"}, ("ShardsFit", "stop x")),
         ({"mixed": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y has the labels")),
         ({"overlong": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y is held for more than")),
         ({"taken": ("x is taken",)}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x is taken")),

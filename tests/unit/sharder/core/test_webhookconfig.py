@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, parse_ring
-from sharder.core.webhookconfig import account_in, differs, match_conditions, render_webhook, webhook_name
+from sharder.core.webhookconfig import (
+    account_in,
+    differs,
+    find_difference,
+    find_last_manager,
+    match_conditions,
+    render_webhook,
+    webhook_name,
+)
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import Resource
 
@@ -44,7 +52,7 @@ def test_it_is_the_rings() -> None:
             "app.kubernetes.io/name": "controller-sharding",
             "alpha.sharding.timebertt.dev/clusterring": "example",
         },
-        "annotations": {"a": "b"},
+        "annotations": {"admissions.enforcer/disabled": "true", "a": "b"},
         "ownerReferences": [
             {
                 "apiVersion": "sharding.timebertt.dev/v1alpha1",
@@ -172,7 +180,8 @@ def test_a_ring_with_nothing_served_calls_nobody() -> None:
 def test_what_the_api_server_and_others_add_is_no_difference() -> None:
     wanted = render_webhook(FAMILY, client_config=SERVICE)
     current = deepcopy(wanted)
-    current["metadata"].update(uid="1", resourceVersion="2", annotations={"cert-manager.io/x": "y"})
+    current["metadata"].update(uid="1", resourceVersion="2")
+    current["metadata"]["annotations"]["cert-manager.io/x"] = "y"
     current["webhooks"][0]["clientConfig"]["caBundle"] = "injected"
     current["webhooks"][0]["clientConfig"]["service"]["port"] = 443
     assert not differs(current, wanted)
@@ -196,6 +205,35 @@ def test_what_somebody_changed_is_a_difference(change: Any) -> None:
     current = deepcopy(wanted)
     change(current)
     assert differs(current, wanted)
+
+
+def test_a_difference_is_named_by_its_path() -> None:
+    wanted = render_webhook(FAMILY, client_config=SERVICE)
+    current = deepcopy(wanted)
+    current["webhooks"][0]["namespaceSelector"]["matchExpressions"].append({"key": "a", "operator": "Exists"})
+    assert find_difference(current, wanted) == "webhooks[0].namespaceSelector.matchExpressions"
+    current["webhooks"][0]["namespaceSelector"] = {
+        **wanted["webhooks"][0]["namespaceSelector"], "matchLabels": {"a": "b"}
+    }  # fmt: skip
+    assert find_difference(current, wanted) == "webhooks[0].namespaceSelector"
+    assert find_difference(wanted, wanted) is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "last"),
+    [
+        (None, ""),
+        ([{"manager": "sharder", "time": "2026-01-01T00:00:00Z"}], "sharder"),
+        ([{"manager": "a", "time": "2026-01-01T00:00:01Z"}, {"manager": "b", "time": "2026-01-01T00:00:00Z"}], "a"),
+        (
+            [{"manager": "sharder", "time": "2026-01-01T00:00:00Z"}, {"manager": "a", "time": "2026-01-01T00:00:00Z"}],
+            "a",
+        ),
+        ([{"manager": "a", "time": "2026-01-01T00:00:00Z"}, {"manager": "b"}], "a"),
+    ],
+)
+def test_who_has_written_last_is_read_from_the_managers_of_fields(entries: Any, last: str) -> None:
+    assert find_last_manager({"metadata": {"managedFields": entries}}, "sharder") == last
 
 
 def test_a_selector_where_everything_is_to_be_selected_is_a_difference() -> None:

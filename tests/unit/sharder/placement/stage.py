@@ -195,9 +195,16 @@ class Stage:
 
     def condition(self, kind: str, name: str = RING) -> str | None:
         """The status of one of the ring's conditions; None: not written yet."""
-        found = self.server.find(CLUSTERRINGS, name)
-        listed = (found or {}).get("status", {}).get("conditions", [])
-        return next((each["status"] for each in listed if each["type"] == kind), None)
+        found = self._condition(kind, name)
+        return None if found is None else str(found["status"])
+
+    def message(self, kind: str, name: str = RING) -> str:
+        """What one of the ring's conditions says; empty: not written yet."""
+        return str((self._condition(kind, name) or {}).get("message", ""))
+
+    def _condition(self, kind: str, name: str) -> Object | None:
+        listed = (self.server.find(CLUSTERRINGS, name) or {}).get("status", {}).get("conditions", [])
+        return next((each for each in listed if each["type"] == kind), None)
 
 
 class SlowApi(MemoryApi):

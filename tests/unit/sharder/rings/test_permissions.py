@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, cast
 
-from sharder.core.status import MissingRule
+from sharder.core.rights import MissingRule
 from sharder.rings.permissions import DENIED_SECONDS, GRANTED_SECONDS, PermissionsCheck, rules_of_labels
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource

@@ -8,15 +8,18 @@ from typing import Any, cast
 import pytest
 
 from sharder.core.selectors import LabelSelector
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
+from sharder.replica import Replica
+from sharder.rings.deps import WebhookSettings
 from sharder.rings.permissions import DENIED_SECONDS
-from sharder.rings.status import STATUS_SECONDS, due_in
-from shardsdk.errors import Forbidden, Invalid
+from sharder.rings.status import NOT_WRITTEN, REFUSED_SECONDS, STATUS_SECONDS, due_in
+from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ServerError, ShardingError
 from shardsdk.kube.api import Operation
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memory import Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, RING, SETTINGS, leading, make_stage, ring
+from tests.unit.sharder.placement.stage import ALONE, RING, SETTINGS, Stage, leading, make_stage, ring
 
 
 @pytest.mark.parametrize(
@@ -84,11 +87,13 @@ class Unwritable(MemoryApi):
     """The status of a ring may not be written."""
 
     attempts = 0
+    refuses = True
+    answer: ShardingError = Forbidden("patch clusterrings/status", status=403)
 
     async def send(self, operation: Operation[Any]) -> Any:
-        if operation.resource == CLUSTERRINGS and operation.subresource == "status":
+        if self.refuses and operation.resource == CLUSTERRINGS and operation.subresource == "status":
             self.attempts += 1
-            raise Forbidden("patch clusterrings/status", status=403)
+            raise self.answer
         return await super().send(operation)
 
 
@@ -143,3 +148,105 @@ async def test_a_status_that_does_not_validate_hides_no_condition(clock: Virtual
     async with leading(stage):
         await stage.until(lambda: stage.condition("Ready") == "True")
         assert stage.server.get(CLUSTERRINGS, RING, None)["status"]["observedGeneration"] == 1
+
+
+def ready_metric(replica: Replica) -> float:
+    return float(replica._metrics.ring_condition.labels(RING, "Ready")._value.get())
+
+
+@in_virtual_time
+async def test_that_it_cannot_be_written_is_told_by_events_a_line_and_the_metric(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make_stage(clock, api=Unwritable)
+    assert isinstance(stage.api, Unwritable)
+    stage.api.refuses = False
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("one")
+    async with leading(stage) as replica:
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.events.taken.clear()
+        stage.api.refuses = True
+        stage.release("one")
+        await stage.pass_time(REFUSED_SECONDS)
+        assert not stage.events.taken, "an API server that has just begun refuses what it allows a moment later"
+        await stage.until(lambda: bool(stage.events.of(NOT_WRITTEN)), seconds=30)
+        await stage.pass_time(600)
+        [message] = stage.events.of(NOT_WRITTEN)
+        assert "let the sharder patch clusterrings/status" in message
+        assert len(stage.events.of("NoShard")) == 1, "what the status would say"
+        assert ready_metric(replica) == 0
+        lines = [each for each in caplog.records if each.getMessage() == "status of a ring not written"]
+        assert [vars(each)["ring"] for each in lines] == [RING]
+        stage.api.refuses = False
+        await stage.until(lambda: stage.condition("ShardsAvailable") == "False", seconds=60)
+        assert len(stage.events.of("NoShard")) == 1, "it was told"
+        assert ready_metric(replica) == 1
+
+
+@in_virtual_time
+async def test_one_write_that_fails_is_no_news(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Unwritable)
+    assert isinstance(stage.api, Unwritable)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage):
+        await stage.until(lambda: cast(Unwritable, stage.api).attempts == 2)
+        stage.api.refuses = False
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        assert not stage.events.of(NOT_WRITTEN)
+
+
+@pytest.mark.parametrize("answer", [ConnectionFailed("refused"), ServerError("etcd", status=500)])
+@in_virtual_time
+async def test_an_outage_is_none_either_however_long_it_is(clock: VirtualClock, answer: ShardingError) -> None:
+    stage = make_stage(clock, api=Unwritable)
+    assert isinstance(stage.api, Unwritable)
+    stage.api.refuses, stage.api.answer = False, answer
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    stage.start("one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.events.taken.clear()
+        stage.api.refuses = True
+        stage.release("one")
+        await stage.pass_time(600)
+        assert not stage.events.taken
+        stage.api.refuses = False
+        await stage.until(lambda: stage.condition("ShardsAvailable") == "False", seconds=60)
+
+
+class Undeleting(MemoryApi):
+    """No webhook configuration may be deleted."""
+
+    refuses = False
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        if self.refuses and operation.resource == WEBHOOK_CONFIGURATIONS and operation.verb == "delete":
+            raise Forbidden("delete mutatingwebhookconfigurations: no", status=403)
+        return await super().send(operation)
+
+
+@in_virtual_time
+async def test_a_ring_that_cannot_be_used_says_so_although_its_webhook_configuration_cannot_be_deleted(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Undeleting)
+    assert isinstance(stage.api, Undeleting)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    webhook = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
+    async with leading(stage, webhook=webhook):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        stage.api.refuses = True
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": [{"resource": "Not Valid"}]}})
+        await stage.until(lambda: stage.condition("Ready") == "False", seconds=30)
+        [message] = stage.events.of("ReconciliationFailed")
+        assert "Not Valid" in message
+        assert "delete mutatingwebhookconfigurations: no" in message
+        stage.api.refuses = False
+        await stage.until(lambda: "mutatingwebhookconfigurations" not in ready(stage), seconds=60)
+        assert stage.server.find(WEBHOOK_CONFIGURATIONS, f"clusterring-{RING}") is None
+
+
+def ready(stage: Stage) -> str:
+    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+    return next(str(each["message"]) for each in conditions if each["type"] == "Ready")

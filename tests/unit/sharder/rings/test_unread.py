@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharder.core.status import MissingRule
+from sharder.core.rights import MissingRule
 from sharder.core.summary import Failures, Pending
 from sharder.rings.unread import UNREAD_SECONDS, Unread
 from shardsdk.errors import Forbidden, ServerError, ShardingError

@@ -10,14 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
 from sharder.rings.deps import WebhookSettings
+from sharder.rings.webhook_configuration import CALM_SECONDS
+from shardsdk.errors import ServerError
 from shardsdk.kube.api import Operation, PatchKind
 from shardsdk.protocol.labels import LEASE_RING_LABEL
-from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, RING, Stage, leading, make_stage, ring
+from tests.unit.sharder.placement.stage import ALONE, CHILDREN, LABELS, RING, Stage, leading, make_stage, ring
 
 WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
 NAME = f"clusterring-{RING}"
@@ -98,6 +100,82 @@ async def test_somebody_elses_that_is_called_alike_stays(clock: VirtualClock) ->
         assert stage.server.find(WEBHOOK_CONFIGURATIONS, "clusterring-of-somebody") is not None
 
 
+def _bundle(stage: Stage) -> str | None:
+    [webhook] = stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)["webhooks"]
+    bundle: str | None = webhook["clientConfig"].get("caBundle")
+    return bundle
+
+
+@in_virtual_time
+async def test_while_the_authority_is_not_known_what_is_there_stays_and_nothing_is_made(clock: VirtualClock) -> None:
+    stage, known, missing = make_stage(clock), list[bytes](), ["secret sharding-system/x: forbidden"]
+    webhook = WebhookSettings(
+        {"url": "https://sharder.example"}, {}, lambda: known[0] if known else None,
+        authority_missing=lambda: missing[0] if missing else None,
+    )  # fmt: skip
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage, webhook=webhook):
+        await stage.until(lambda: stage.condition("Ready") == "False")
+        assert "secret sharding-system/x: forbidden" in stage.message("Ready")
+        assert stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is None
+        known.append(b"authority")
+        missing.clear()
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        bundle = _bundle(stage)
+        assert bundle
+    known.clear()
+    missing.append("")  # nobody has been asked yet
+    async with leading(stage, webhook=webhook) as replica:
+        await stage.pass_time(60)
+        assert (_bundle(stage), stage.condition("Ready")) == (bundle, "True")
+        known.append(b"another")
+        missing.clear()
+        replica.webhook_changed()
+        await stage.until(lambda: _bundle(stage) != bundle, seconds=5)
+
+
+@in_virtual_time
+async def test_once_the_authority_is_known_nothing_lacks_also_where_a_resource_cannot_be_looked_up(
+    clock: VirtualClock,
+) -> None:
+    stage, missing = make_stage(clock), list[str]()
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    webhook = replace(WEBHOOK, authority_missing=lambda: missing[0] if missing else None)
+    async with leading(stage, webhook=webhook):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+    missing.append("secret sharding-system/x: forbidden")
+    async with leading(stage, webhook=webhook) as replica:
+        await stage.until(lambda: stage.condition("Ready") == "False")
+
+        async def discover(group: str, plural: str) -> Resource | None:
+            if plural == CHILDREN.plural:
+                raise ServerError("discovery: 503", status=503)
+            return await MemoryApi.discover(stage.api, group, plural)
+
+        stage.api.discover = discover  # type: ignore[method-assign]
+        both = {"resources": [ALONE, {"resource": CHILDREN.plural}]}
+        stage.server.patch(CLUSTERRINGS, RING, None, {"spec": both})
+        await stage.until(lambda: "503" in stage.message("Ready"))
+        missing.clear()
+        replica.webhook_changed()
+        await stage.until(lambda: "forbidden" not in stage.message("Ready"), seconds=10)
+
+
+@in_virtual_time
+async def test_while_the_authority_is_not_known_another_sharders_configuration_stays(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    created = stage.create(CLUSTERRINGS, ring(ALONE), None)
+    rival = go_webhook_name(LABELS)
+    owner = {"apiVersion": CLUSTERRINGS.api_version, "kind": CLUSTERRINGS.kind, "name": RING,
+             "uid": created["metadata"]["uid"], "controller": True}  # fmt: skip
+    stage.create(
+        WEBHOOK_CONFIGURATIONS, {"metadata": {"name": rival, "ownerReferences": [owner]}, "webhooks": []}, None
+    )
+    async with leading(stage, webhook=replace(WEBHOOK, authority_missing=lambda: "")):
+        await stage.pass_time(60)
+        assert stage.server.find(WEBHOOK_CONFIGURATIONS, rival) is not None
+
+
 class Merging(MemoryApi):
     """Applying merges webhooks and their conditions by name, as the API server's schema has it."""
 
@@ -141,9 +219,9 @@ def test_what_others_add_is_taken_out_and_told_of_once_a_minute(
             stage.server.patch(WEBHOOK_CONFIGURATIONS, NAME, None, {"webhooks": [injected]})
             await stage.pass_time(5)
             made = stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)["webhooks"]
-            for _ in range(20):
+            for _ in range(2):
                 meddle(stage)
-                await stage.pass_time(2)
+                await stage.pass_time(5)
                 assert stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)["webhooks"] == made
             before = stage.patches(WEBHOOK_CONFIGURATIONS)
             await stage.pass_time(120)
@@ -152,3 +230,135 @@ def test_what_others_add_is_taken_out_and_told_of_once_a_minute(
             assert told == ["webhooks or conditions of others removed"]
 
     removed()
+
+
+def _restrict(stage: Stage) -> None:
+    """As a cluster's policy does that keeps webhooks out of some namespaces."""
+    made = stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)
+    [webhook] = made["webhooks"]
+    webhook["namespaceSelector"]["matchExpressions"].append(
+        {"key": "control-plane", "operator": "NotIn", "values": ["true"]}
+    )
+    body = {"apiVersion": made["apiVersion"], "kind": made["kind"], "webhooks": [webhook]}
+    stage.server.apply(WEBHOOK_CONFIGURATIONS, NAME, None, body, "policy", force=True)
+
+
+async def _insist(stage: Stage) -> None:
+    """Change it whenever it is another."""
+    while True:
+        current = stage.server.find(WEBHOOK_CONFIGURATIONS, NAME)
+        if current is not None and "control-plane" not in str(current["webhooks"]):
+            _restrict(stage)
+        await stage.clock.sleep(0.3)
+
+
+def test_who_changes_it_again_and_again_is_named_and_meets_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def contested(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.create(CLUSTERRINGS, ring(ALONE), None)
+        async with leading(stage, webhook=WEBHOOK) as replica:
+            await stage.until(lambda: stage.condition("Ready") == "True")
+            insisting = asyncio.create_task(_insist(stage))
+            await stage.pass_time(120)
+            before = stage.patches(WEBHOOK_CONFIGURATIONS)
+            for _ in range(300):
+                replica.webhook_changed()  # whatever else the ring is reconciled for
+                await stage.pass_time(1)
+                assert stage.condition("Ready") == "False", "most of the time it is another than the ring asks for"
+            assert "WebhookContested" in stage.message("Ready")
+            assert stage.patches(WEBHOOK_CONFIGURATIONS) - before <= 10
+            insisting.cancel()
+            [told] = [each for each in caplog.records if each.levelno >= logging.WARNING]
+            assert told.message == "webhook configuration changed again and again"
+            assert (told.__dict__["manager"], told.__dict__["field"]) == (
+                "policy", "webhooks[0].namespaceSelector.matchExpressions"
+            )  # fmt: skip
+            [message] = stage.events.of("WebhookContested")
+            assert "policy" in message
+            assert "namespaceSelector" in message
+            await stage.until(lambda: stage.condition("Ready") == "True", seconds=200)
+            _restrict(stage)
+            await stage.pass_time(2)
+            assert "control-plane" not in str(stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None))
+
+    contested()
+
+
+@in_virtual_time
+async def test_a_ring_is_not_ready_while_a_repair_waits_also_after_the_quarrel(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage, webhook=WEBHOOK) as replica:
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        insisting = asyncio.create_task(_insist(stage))
+        await stage.pass_time(75)
+        insisting.cancel()
+        await stage.until(lambda: "control-plane" not in str(stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)))
+        await stage.pass_time(CALM_SECONDS - 5)
+        _restrict(stage)
+        await stage.pass_time(10)
+        replica.webhook_changed()  # whatever else the ring is reconciled for
+        await stage.until(lambda: stage.condition("Ready") == "True", seconds=300)
+        assert "control-plane" not in str(stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None))
+
+
+@in_virtual_time
+async def test_one_that_is_deleted_is_made_anew_soon_whatever_was_before(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        insisting = asyncio.create_task(_insist(stage))
+        await stage.pass_time(75)
+        insisting.cancel()
+        assert "control-plane" in str(stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)), "a repair of that waits"
+        _delete(stage)
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None, seconds=6)
+
+
+class Untold(MemoryApi):
+    """Nobody can be asked who has changed a webhook configuration."""
+
+    broken = False
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        if self.broken and operation.resource == WEBHOOK_CONFIGURATIONS and not operation.body:
+            raise ServerError("patch mutatingwebhookconfigurations: etcd is away", status=500)
+        return await super().send(operation)
+
+
+@in_virtual_time
+async def test_it_is_repaired_though_nobody_can_say_who_has_changed_it_and_told_once_somebody_can(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Untold)
+    assert isinstance(stage.api, Untold)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        stage.api.broken = True
+        for _ in range(5):
+            _restrict(stage)
+            await stage.until(lambda: "control-plane" not in str(stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)))
+        assert not any("etcd is away" in each for each in stage.events.of("ReconciliationFailed"))
+        stage.api.broken = False
+        assert not stage.events.of("WebhookContested")
+        _restrict(stage)
+        await stage.until(lambda: bool(stage.events.of("WebhookContested")))
+
+
+@in_virtual_time
+async def test_what_others_add_beside_ours_is_no_quarrel(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        for number in range(20):
+            noted = {"metadata": {"annotations": {"seen": str(number)}}}
+            stage.server.patch(WEBHOOK_CONFIGURATIONS, NAME, None, noted)
+            await stage.pass_time(2)
+        assert not stage.events.of("WebhookContested")
+        _empty(stage)
+        await stage.pass_time(2)
+        assert stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)["webhooks"]

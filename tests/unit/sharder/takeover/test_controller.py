@@ -17,7 +17,8 @@ from sharder.cache.rings import RingCache
 from sharder.core import takeover
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold
-from sharder.takeover.lease_client import LeaseWriter, Record
+from sharder.takeover.lease_client import LeaseWriter
+from sharder.takeover.records import Record
 from shardsdk.errors import FenceClosed, Forbidden
 from shardsdk.protocol.labels import FENCED_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease

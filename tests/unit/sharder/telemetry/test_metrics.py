@@ -65,6 +65,7 @@ def test_everything_that_operators_watch_is_there(registry: CollectorRegistry, m
     ring.resync_duration.observe(1)
     ring.resync_objects.set(300)
     ring.oldest_drain_age.set(7)
+    ring.unheld_ranges.set(4)
     ring.takeovers.inc()
     resource.unassigned.set(1)
     resource.stranded.set(2)
@@ -80,6 +81,7 @@ def test_everything_that_operators_watch_is_there(registry: CollectorRegistry, m
         ("controller_sharding_resync_duration_seconds_sum", *per_ring.items()): 1,
         ("controller_sharding_resync_objects", *per_ring.items()): 300,
         ("controller_sharding_oldest_drain_age_seconds", *per_ring.items()): 7,
+        ("controller_sharding_unheld_ranges", *per_ring.items()): 4,
         ("controller_sharding_lease_takeovers_total", *per_ring.items()): 1,
         ("controller_sharding_unassigned_objects", *per_resource.items()): 1,
         ("controller_sharding_stranded_objects", *per_resource.items()): 2,

@@ -1,0 +1,90 @@
+"""What a ring's status said when this leader began, and what a leader knows only once it has led for a while.
+
+A leader knows of a drain's age what it has seen itself, and takes each shard for ready until its lease runs out anew.
+Without this each new one would say of a drain that has waited for an hour that shards acknowledge in time, of shards
+that are gone that they are available, and the opposite a minute later.
+
+Refuses: to know more of it than was said: the age is that of the drain which the message names, and of no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from sharder.core.observed import ObservedLease
+from sharder.core.status import NOT_WORKED_ON, ConditionType
+from sharder.core.summary import OldestDrain, Summary
+from shardsdk.kube.clock import Clock
+
+#: What it takes to find, after a lease has run out, that it cannot be acquired (`sharder.takeover.records`).
+ATTEMPTS_SECONDS: Final = 15.0
+
+
+class OverdueBefore:
+    """`status` is the ring's as whoever led before has left it."""
+
+    def __init__(self, status: Mapping[str, Any], clock: Clock, alarm_seconds: float) -> None:
+        self._clock = clock
+        now = clock.monotonic()
+        self._unsure_until = now + alarm_seconds
+        #: Since when the drain waits that is named in what was said; `None`: none was overdue, or it has ended.
+        self._since: float | None = None
+        self._said = ("", "")
+        for condition in _conditions(status):
+            if condition.get("type") == ConditionType.DRAINS_ACKNOWLEDGED and condition.get("status") == "False":
+                told_for = _seconds_since(condition.get("lastTransitionTime"), clock.now())
+                self._since = now - alarm_seconds - told_for
+                self._said = str(condition.get("reason")), str(condition.get("message"))
+
+    def apply(self, summary: Summary) -> Summary:
+        """The same with the age of the oldest drain as it is, as far as can be told."""
+        oldest, now = summary.oldest_drain, self._clock.monotonic()
+        if self._since is None:
+            return summary
+        unsure = now < self._unsure_until and not summary.settled
+        if oldest is not None and self._names(oldest):
+            return replace(summary, oldest_drain=replace(oldest, seconds=max(oldest.seconds, now - self._since)))
+        if unsure:
+            return replace(summary, overdue_before=self._said)  # it may not be listed yet, or behind others
+        self._since = None
+        return summary
+
+    def _names(self, drain: OldestDrain) -> bool:
+        return any(f": {drain}{sign}" in self._said[1] for sign in ";,")
+
+
+class ShardsBefore:
+    """The same of shards that are gone, and that nobody takes over."""
+
+    def __init__(self, status: Mapping[str, Any], clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._said: tuple[str, str] | None = None
+        for condition in _conditions(status):
+            if condition.get("type") == ConditionType.SHARDS_AVAILABLE and condition.get("reason") in NOT_WORKED_ON:
+                self._said = str(condition.get("reason")), str(condition.get("message"))
+
+    def apply(self, summary: Summary, leases: Iterable[ObservedLease]) -> Summary:
+        """The same with what was said before, until this leader has to know; `leases` are the ring's."""
+        longest = max((each.facts.duration_seconds for each in leases if each.lease.held_by_shard), default=0)
+        # Without a fence a lease counts for twice its time.
+        if self._clock.monotonic() >= self._began + 2 * longest + ATTEMPTS_SECONDS:
+            self._said = None
+        if self._said is None or summary.not_acquired or summary.abandoned:
+            return summary
+        return replace(summary, shards_before=self._said, at_rest=False)
+
+
+def _conditions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    listed = status.get("conditions")
+    return [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+
+
+def _seconds_since(moment: Any, now: datetime) -> float:
+    try:
+        return max(0.0, (now - datetime.fromisoformat(str(moment))).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0

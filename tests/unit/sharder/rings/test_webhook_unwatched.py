@@ -1,0 +1,123 @@
+"""Webhook configurations that cannot be watched: people are told, and what somebody deletes is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
+from sharder.rings.deps import WebhookSettings
+from sharder.rings.unread import UNREAD_SECONDS
+from shardsdk.errors import Forbidden
+from shardsdk.kube.api import Operation, Selection
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.stage import ALONE, RING, Stage, leading, make_stage, ring
+
+WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
+NAME = f"clusterring-{RING}"
+
+
+class Unwatched(MemoryApi):
+    """Webhook configurations cannot be watched."""
+
+    broken = False
+
+    async def read_events(self, selection: Any, options: Any) -> AsyncIterator[Any]:
+        if self.broken and selection.resource == WEBHOOK_CONFIGURATIONS:
+            raise Forbidden("watch mutatingwebhookconfigurations: no", status=403)
+        async for event in super().read_events(selection, options):
+            yield event
+            if self.broken and selection.resource == WEBHOOK_CONFIGURATIONS:
+                return
+
+
+def unwatched(clock: VirtualClock, api: type[Unwatched] = Unwatched, **spec: Any) -> tuple[Stage, Unwatched]:
+    stage = make_stage(clock, api=api)
+    assert isinstance(stage.api, Unwatched)
+    stage.create(CLUSTERRINGS, ring(ALONE, **spec), None)
+    stage.start("one")
+    return stage, stage.api
+
+
+@in_virtual_time
+async def test_one_that_is_deleted_is_made_anew_within_minutes_and_the_ring_says_why_not_at_once(
+    clock: VirtualClock,
+) -> None:
+    stage, api = unwatched(clock)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.broken = True
+        stage.server.patch(WEBHOOK_CONFIGURATIONS, NAME, None, {"metadata": {"labels": {"x": "y"}}})  # ends the watch
+        await stage.until(lambda: stage.condition("Ready") == "False", seconds=2 * UNREAD_SECONDS)
+        [message] = stage.events.of("ReconciliationFailed")
+        assert "mutatingwebhookconfigurations.admissionregistration.k8s.io cannot be read: watch" in message
+        assert stage.condition("Settled") == "True", "objects are placed without it"
+        for _ in range(2):
+            stage.server.delete(WEBHOOK_CONFIGURATIONS, NAME, None)
+            await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None, seconds=150)
+        before = stage.patches(WEBHOOK_CONFIGURATIONS)
+        await stage.pass_time(600)
+        assert stage.patches(WEBHOOK_CONFIGURATIONS) - before <= 11
+        api.broken = False
+        await stage.until(lambda: stage.condition("Ready") == "True")
+
+
+@in_virtual_time
+async def test_that_of_a_ring_that_is_deleted_goes(clock: VirtualClock) -> None:
+    stage, api = unwatched(clock)
+    api.broken = True
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None)
+        stage.server.delete(CLUSTERRINGS, RING, None)
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is None)
+
+
+class Powerless(Unwatched):
+    """Nor written, as a sharder is allowed that is to have no webhook."""
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        if self.broken and operation.resource == WEBHOOK_CONFIGURATIONS:
+            raise Forbidden(f"{operation.verb} mutatingwebhookconfigurations: no", status=403)
+        return await super().send(operation)
+
+    def read_stream(self, selection: Selection[Any], batch: int) -> AsyncIterator[list[Any]]:
+        if self.broken and selection.resource == WEBHOOK_CONFIGURATIONS:
+            raise Forbidden("list mutatingwebhookconfigurations: no", status=403)
+        return super().read_stream(selection, batch)
+
+
+@pytest.mark.parametrize("spec", [{}, {"assignment": "Ranges", "hashBy": "Namespace"}])
+def test_a_sharder_without_webhook_needs_no_rights_on_them(spec: dict[str, Any]) -> None:
+    @in_virtual_time
+    async def ready(clock: VirtualClock) -> None:
+        stage, api = unwatched(clock, Powerless, **spec)
+        api.broken = True
+        async with leading(stage):
+            await stage.until(lambda: stage.condition("Ready") is not None)
+            await stage.pass_time(2 * UNREAD_SECONDS)
+            assert stage.condition("Ready") == "True", stage.message("Ready")
+            assert not stage.events.of("ReconciliationFailed")
+
+    ready()
+
+
+def test_a_ring_is_forgotten_whose_configuration_may_be_neither_seen_nor_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @in_virtual_time
+    async def forgotten(clock: VirtualClock) -> None:
+        stage, api = unwatched(clock, Powerless)
+        api.broken = True
+        async with leading(stage, webhook=WEBHOOK):
+            await stage.until(lambda: stage.condition("Ready") == "False")
+            stage.server.delete(CLUSTERRINGS, RING, None)
+            await stage.pass_time(5)
+            caplog.clear()
+            await stage.pass_time(300)
+            assert "ring not reconciled, will retry" not in caplog.messages
+
+    forgotten()
