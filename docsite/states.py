@@ -11,8 +11,10 @@ from typing import Final
 
 from sharder.core.admission import AnswerOutcome
 from sharder.core.decisions import Decision, Reason
+from sharder.core.rangestatus import describe_unfit
+from sharder.core.rights import MissingRule
 from sharder.core.shards import LeaseFacts, Proof, State, classify
-from sharder.core.status import ConditionType, Health, MissingRule, Unsettled, conditions_of
+from sharder.core.status import ConditionType, Health, Unsettled, conditions_of
 from sharder.webhook.app import Trouble
 from shardsdk.protocol.objects import GroupResource
 
@@ -117,7 +119,7 @@ def render_conditions() -> str:
         generation=1,
         shards=2,
         ambiguous=("blue/shard-1", "green/shard-1"),
-        unfit=frozenset({"shard-1"}),
+        unfit=describe_unfit({"shard-1"}, ()),
         missing=(GroupResource("example.com", "widgets"),),
         denied=(MissingRule("patch", GroupResource("", "secrets")),),
         unsettled=Unsettled(unassigned=3, draining=1),

@@ -70,7 +70,7 @@ OPERATOR_FAULTS: Final[dict[str, Fault]] = {
     "PRUNE_WHAT_OTHERS_MADE": Fault(
         "what another controller made for the same object is not pruned",
         "shardsdk.operator.pruning",
-        "if not ours or not applied or found",
+        "if not ours or context.field_owner not in fields or found",
         "if not ours or found",
         ENDINGS,
     ),
@@ -85,8 +85,10 @@ OPERATOR_FAULTS: Final[dict[str, Fault]] = {
     "FINALIZER_AFTERWARDS": Fault(
         "an object has its finalizer before anything is made for it",
         "shardsdk.operator.attempt",
-        "            await add_finalizer(context, self._finalizer)\n        returned = await call(self._function)\n",
-        "            pass\n        returned = await call(self._function)\n        if self._clean_up is not None:\n"
+        "            await add_finalizer(context, self._finalizer)\n        version = context.version\n"
+        "        returned = await call(self._function)\n",
+        "            pass\n        version = context.version\n"
+        "        returned = await call(self._function)\n        if self._clean_up is not None:\n"
         "            await add_finalizer(context, self._finalizer)\n",
         ENDINGS,
     ),

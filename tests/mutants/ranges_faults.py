@@ -10,7 +10,7 @@ from tests.mutants.fault import Fault
 STEPS: Final = ("tests/properties/test_ranges_steps.py", "tests/unit/sharder/ranges/test_assignment.py")
 CUTTING: Final = ("tests/properties/test_cutting.py",)
 TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharder/ranges/test_assignment.py")
-HOMES: Final = ("tests/unit/sharder/ranges/test_homes.py",)
+HOMES: Final = ("tests/unit/sharder/ranges/test_homes.py", "tests/unit/sharder/ranges/test_homes_lost.py")
 CANDIDATES: Final = ("tests/unit/sharder/ranges/test_candidates.py",)
 SHARE: Final = ("tests/unit/shardsdk/process/test_share.py",)
 PLUGIN: Final = ("tests/unit/sharder/kubectl/test_ranges.py",)
@@ -47,8 +47,29 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "TWINS_SHARE_RANGES": Fault(
         "a shard takes only what names it in its Lease's namespace",
         "shardsdk.protocol.ranges",
-        ' and (reader is None or each.shard != reader[0] or each.namespace in ("", reader[1])):',
+        " and (reader is None or each.shard != reader[0] or each.namespace in where):",
         ":",
+        HOMES,
+    ),
+    "TWINS_SHARE_WHAT_SAYS_NO_NAMESPACE": Fault(
+        "a range without a namespace names a shard only where no range has one",
+        "shardsdk.protocol.ranges",
+        """(reader[1],) if any(each.namespace for each in spec.ranges) else ("", reader[1])""",
+        """("", reader[1])""",
+        HOMES,
+    ),
+    "FORGET_WHERE_A_NAME_WAS_BOUND": Fault(
+        "a name stays bound to where it was, though the assignment says so no longer",
+        "sharder.ranges.homes",
+        'last = before.get(shard, "") if shard in remembered else ""',
+        'last = ""',
+        HOMES,
+    ),
+    "BIND_WHOSE_NAME_NOBODY_CAN_TELL": Fault(
+        "a name that is named and bound nowhere is nobody's until whoever had it can work no longer",
+        "sharder.ranges.homes",
+        "for shard, homes in said.items() if first or any(homes)}",
+        "for shard, homes in said.items() if False}",
         HOMES,
     ),
     "NAME_WHICHEVER_OF_TWO": Fault(
@@ -145,16 +166,51 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "NAME_WHO_KNOWS_LABELS_ALONE": Fault(
         "a shard whose lease says nothing of ranges is named for none",
         "sharder.ranges.candidates",
-        "return self.silent | frozenset(name for name in self._silent_until if name not in self._named)",
+        "return self.silent | self.idle | frozenset(name for name in self._silent_until if name not in self._named)",
         "return frozenset()",
         CANDIDATES,
     ),
     "TAKE_FROM_WHO_IS_SILENT_AT_ONCE": Fault(
         "who is named and says nothing of ranges any more keeps them for one duration of its lease",
         "sharder.ranges.candidates",
-        "return self.silent | frozenset(name for name in self._silent_until if name not in self._named)",
+        "return self.silent | self.idle | frozenset(name for name in self._silent_until if name not in self._named)",
         "return frozenset(self._silent_until)",
         CANDIDATES,
+    ),
+    "NAME_WHO_TAKES_NOTHING": Fault(
+        "a shard that holds nothing of what is free for it is named for nothing after a while",
+        "sharder.ranges.candidates",
+        "return frozenset(name for name, (_, until) in self._idle_until.items() if now >= until)",
+        "return frozenset()",
+        CANDIDATES,
+    ),
+    "NAME_WHO_TAKES_NOTHING_AGAIN": Fault(
+        "and not again until it holds something, or another process has its lease",
+        "sharder.ranges.candidates",
+        "if known == who and now >= until:",
+        "if False:",
+        CANDIDATES,
+    ),
+    "JUDGE_WHOEVER_HAS_THE_NAME": Fault(
+        "of two of a name the one that is named is judged by what it takes",
+        "sharder.ranges.candidates",
+        "bound = [each for each in leases if homes.get(each.metadata.name) == each.metadata.namespace]",
+        "bound = leases",
+        CANDIDATES,
+    ),
+    "NAME_NOBODY_WHERE_NONE_TOOK_ANYTHING": Fault(
+        "where no shard is left that takes what it is named for, those are named that did not",
+        "sharder.ranges.assignment",
+        "or there & self._candidates.idle",
+        "or frozenset()",
+        CANDIDATES,
+    ),
+    "BEGIN_BY_WHAT_AN_OLDER_SHARDER_WRITES": Fault(
+        "a shard that has read that its name is another's takes nothing where namespaces are not said any more",
+        "shardsdk.ranges.holder",
+        "elif self._other_named and shard in named.shards:",
+        "elif False:",
+        HOMES,
     ),
     "COUNT_A_GRACE_AS_SILENCE": Fault(
         "a process has its own time to say what its lease holds, also after a grace in which nobody could",
@@ -236,7 +292,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "BELIEVE_A_SERVER_THAT_STARTS": Fault(
         "what an API server refuses that is not ready is asked again",
         "shardsdk.lease.ring",
-        "if ready or clock.monotonic() >= believed_at:",
+        "if ready or clock.monotonic() >= began + STARTING_SECONDS:",
         "if True:",
         ("tests/unit/shardsdk/lease/test_ring.py",),
     ),

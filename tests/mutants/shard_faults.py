@@ -17,6 +17,7 @@ FENCING: Final = ("tests/unit/shardsdk/kube/test_fencing.py", "tests/unit/shards
 BARRIER: Final = ("tests/unit/shardsdk/reconcile/test_barrier.py",)
 DRAINS: Final = ("tests/unit/shardsdk/reconcile/test_drains.py",)
 OWN: Final = ("tests/unit/shardsdk/reconcile/test_ownapi.py",)
+ENDS: Final = ("tests/unit/shardsdk/reconcile/test_ends.py",)
 RANGES: Final = ("tests/unit/shardsdk/ranges/test_holder.py", "tests/unit/shardsdk/ranges/test_parts.py")
 THREADS: Final = ("tests/unit/shardsdk/reconcile/test_threads.py",)
 
@@ -284,6 +285,21 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         '"resourceVersion": metadata.get("resourceVersion") or self._version}',
         '"resourceVersion": metadata.get("resourceVersion")}',
         OWN,
+    ),
+    "RECONCILES_NEVER_END": Fault(
+        "what a reconcile has left behind writes no more",
+        "shardsdk.reconcile.ownapi",
+        "        if self._ended:\n",
+        "        if False:\n",
+        ENDS,
+        {"add_shard": 20.0, "drain_by_hand": 20.0},
+    ),
+    "ENDS_BEFORE_ITS_WRITES": Fault(
+        "an object is busy until the writes of its reconcile that are under way have ended",
+        "shardsdk.reconcile.ownapi",
+        "        while self._under_way:\n",
+        "        while False:\n",
+        ENDS,
     ),
     "OWNER_PASSES_TWICE": Fault(
         "an owner that is given back to a shard waits for its children again",
