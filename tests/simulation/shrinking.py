@@ -28,7 +28,7 @@ class Shrinking:
 
     def __init__(self, failed: Outcome, play: Play, max_runs: int = MAX_RUNS) -> None:
         self.best = failed
-        self._rules = {violation.rule for violation in failed.violations}
+        self._rule = failed.rule
         self._play = play
         self._left = max_runs
 
@@ -68,7 +68,7 @@ class Shrinking:
         candidates = [plan for plan in plans if plan != self.best.plan][: self._left]
         for outcome in self._play(candidates):
             self._left -= 1
-            if self._rules & {violation.rule for violation in outcome.violations}:
+            if any(violation.rule == self._rule for violation in outcome.violations):
                 self.best = outcome
                 return True
         return False
