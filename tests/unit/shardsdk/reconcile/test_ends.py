@@ -132,12 +132,19 @@ async def test_cancelled_then_it_gives_up_what_is_under_way(clock: VirtualClock)
     assert rig.server.find(CONFIGMAPS, "child", "default") is None
 
 
+def start_writing(context: Ctx) -> asyncio.Future[object]:
+    """What becomes of it is looked at by nobody else: asyncio would tell of it whenever it is collected."""
+    writing = asyncio.ensure_future(write(context))
+    writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return writing
+
+
 async def shielding(context: Ctx) -> None:
-    await asyncio.shield(asyncio.ensure_future(write(context)))
+    await asyncio.shield(start_writing(context))
 
 
 async def doing_something_else(context: Ctx) -> None:
-    writing = asyncio.ensure_future(write(context))
+    writing = start_writing(context)
     await asyncio.Event().wait()
     await writing
 
@@ -147,7 +154,7 @@ async def failing_when_cancelled(context: Ctx) -> None:
 
     async def fails() -> None:
         try:
-            await asyncio.shield(asyncio.ensure_future(write(context)))
+            await asyncio.shield(start_writing(context))
         except asyncio.CancelledError:
             raise RuntimeError("boom") from None
 
