@@ -18,6 +18,8 @@ NOT_YAML_EITHER: Final = (ValueError, RecursionError, AttributeError, LookupErro
 #: Characters of somebody's value that a message repeats.
 MAX_QUOTED: Final = 80
 _BOUNDED: Final = reprlib.Repr()
+#: Names that a message lists before it only counts them.
+MAX_LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,13 @@ class Problem:
 def render_problems(problems: Iterable[Problem]) -> str:
     """All problems as one line."""
     return " | ".join(str(problem) for problem in problems)
+
+
+def some(names: Iterable[str], most: int = MAX_LISTED) -> str:
+    """The first of them, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
 
 
 def reason_of(error: Exception) -> str:

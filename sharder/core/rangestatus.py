@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from sharder.core.cutting import UNEVEN
-from sharder.core.status import MAX_LISTED as MAX_NAMES
+from sharder.core.problems import some
 from sharder.core.status import Stamped, stamp
 from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, Named, point_of, render_bound
 
@@ -114,23 +114,18 @@ def describe_moving(moving: tuple[Moving, ...], loads: Loads) -> str | None:
 def describe_unfit(silent: Collection[str], idle: Collection[str]) -> tuple[str, str] | None:
     """Why shards are named for nothing that hold their Lease, as a reason and in words; `None`: none is so."""
     nothing = (
-        f"the Lease of {_names(idle)} has not said in time that its shard holds anything of what it was named for, so"
-        " that others get that, if any works; its log says why: it may lack rights on RingAssignments and Leases"
-        " (`shardsdk rbac --assignment Ranges` prints them), or hang; restart it once that is mended"
+        f"the Lease of {some(sorted(idle))} has not said in time that its shard holds anything of what it was named"
+        " for, so that others get that, if any works; its log says why: it may lack rights on RingAssignments and"
+        " Leases (`shardsdk rbac --assignment Ranges` prints them), or hang; restart it once that is mended"
     )
     if silent:
         words = (
-            f"the ring assigns by ranges, and the Lease of {_names(silent)} does not say that its shard knows them"
-            " (annotation alpha.sharding.timebertt.dev/held-ranges), so that it gets nothing to work on; stop the"
+            f"the ring assigns by ranges, and the Lease of {some(sorted(silent))} does not say that its shard knows"
+            " them (annotation alpha.sharding.timebertt.dev/held-ranges), so that it gets nothing to work on; stop the"
             " shards that know labels alone, or run them in a ring with spec.assignment Labels"
         )
         return "LabelsOnly", f"{words}; and {nothing}" if idle else words
     return ("NothingTaken", nothing) if idle else None
-
-
-def _names(shards: Collection[str]) -> str:
-    more = f" and {len(shards) - MAX_NAMES} more" if len(shards) > MAX_NAMES else ""
-    return ", ".join(sorted(shards)[:MAX_NAMES]) + more
 
 
 def render_range_status(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from sharder.core.problems import Problem, render_problems
+from sharder.core.problems import Problem, render_problems, some
 from sharder.core.rights import OWN_RULES, MissingRule
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
 from shardsdk.protocol.leases import MAX_DURATION_SECONDS
@@ -23,8 +23,6 @@ MAX_MESSAGE_LENGTH: Final = 1024
 _READS: Final = ("list", "watch")
 #: Reasons of `ShardsAvailable` for shards that are gone, and that nobody takes over.
 NOT_WORKED_ON: Final = ("NotTakenOver", "NobodyReady")
-#: Names that a message lists before it only counts.
-MAX_LISTED: Final = 10
 
 
 class ConditionType(StrEnum):
@@ -150,7 +148,7 @@ def stamp(
     conditions: Iterable[Condition | Stamped], previous: Mapping[str, Any] | None, generation: int, now: datetime
 ) -> list[dict[str, Any]]:
     """Conditions as a status has them: each with since when it holds, those of others after ours."""
-    before = {str(known.get("type")): known for known in _conditions(previous)}
+    before = {str(known.get("type")): known for known in conditions_in(previous)}
     ours = [_stamp(each, before.get(str(each.type)), generation, now) for each in conditions]
     types = {each["type"] for each in ours}
     return ours + [dict(known) for name, known in before.items() if name not in types]
@@ -179,10 +177,10 @@ def conditions_of(health: Health) -> tuple[Condition, ...]:
 
 def changed_conditions(previous: Mapping[str, Any] | None, status: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """The conditions of `status` whose status or reason is another than in `previous`; worth an Event."""
-    before = {known.get("type"): (known.get("status"), known.get("reason")) for known in _conditions(previous)}
+    before = {known.get("type"): (known.get("status"), known.get("reason")) for known in conditions_in(previous)}
     return tuple(
         dict(each)
-        for each in _conditions(status)
+        for each in conditions_in(status)
         if before.get(each.get("type")) != (each.get("status"), each.get("reason"))
     )
 
@@ -203,7 +201,7 @@ def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
 
 def _unread(unread: Sequence[tuple[GroupResource, str]]) -> str:
     return (
-        f"{_list(str(name) for name, _ in unread)} cannot be read: {unread[0][1]}; what is new or changes there may not"
+        f"{some(str(name) for name, _ in unread)} cannot be read: {unread[0][1]}; what is new or changes there may not"
         " be seen, so that objects are without a shard, or stay on one that is gone; this is tried again and again"
     )
 
@@ -213,14 +211,14 @@ def _resources_served(health: Health) -> Condition:
     if not health.missing and health.unanswered:
         name, error = health.unanswered[0]
         message = (
-            f"whether the API server serves {_list(str(each) for each, _ in health.unanswered)} is not known: {error};"
+            f"whether the API server serves {some(str(each) for each, _ in health.unanswered)} is not known: {error};"
             f" {_held_up(health.not_in_force)}; look at `kubectl get apiservices` for group {name.group or 'core'}"
         )
         return Condition(kind, False, "NotAnswered", message)
     if not health.missing:
         return Condition(kind, True, "Served", "the API server serves every resource of the ring")
     message = (
-        f"the API server does not serve {_list(map(str, health.missing))}, or not for list, watch and patch;"
+        f"the API server does not serve {some(map(str, health.missing))}, or not for list, watch and patch;"
         " install their CustomResourceDefinitions, or correct group and plural in spec.resources"
     )
     return Condition(kind, False, "NotServed", message)
@@ -250,7 +248,7 @@ def _permissions_granted(health: Health) -> Condition:
         )
     if not all(own):
         remedies.append("`sharder rbac RING` prints the ClusterRole and the binding that grant it")
-    message = f"the sharder may not {_list(map(str, health.denied))}; {'; '.join(remedies)}"
+    message = f"the sharder may not {some(map(str, health.denied))}; {'; '.join(remedies)}"
     return Condition(kind, False, "Forbidden", message)
 
 
@@ -259,12 +257,12 @@ def _shards_available(health: Health) -> Condition:
     message = f"{health.available} of {health.shards} shards are available"
     if health.abandoned:
         message += (
-            f"; {_list(health.abandoned)} ran out, and no other shard is ready to take over what its shard has; start"
+            f"; {some(health.abandoned)} ran out, and no other shard is ready to take over what its shard has; start"
             " that shard again, or another one of this ring"
         )
     if health.not_acquired:
         message += (
-            f"; {_list(health.not_acquired)}; let the sharder list, create and patch Leases (its ClusterRole, and"
+            f"; {some(health.not_acquired)}; let the sharder list, create and patch Leases (its ClusterRole, and"
             " whatever policy or webhook refuses that); it is tried again by itself"
         )
     if health.not_acquired or health.abandoned:
@@ -274,7 +272,7 @@ def _shards_available(health: Health) -> Condition:
             return Condition(kind, False, *health.shards_before)
         if health.unsteady:
             message += (
-                f"; {_list(sorted(health.unsteady))} crashed lately, and what others have is handed over to it once it"
+                f"; {some(sorted(health.unsteady))} crashed lately, and what others have is handed over to it once it"
                 " has held its lease for a while; if it crashes again and again, its log says why"
             )
         return Condition(kind, True, "Available", message)
@@ -286,19 +284,19 @@ def _shard_names_unique(health: Health) -> Condition:
     kind = ConditionType.SHARD_NAMES_UNIQUE
     if health.ambiguous:
         message = (
-            f"the Leases {_list(health.ambiguous)} are held by shards of one name in more than one namespace; they get"
+            f"the Leases {some(health.ambiguous)} are held by shards of one name in more than one namespace; they get"
             " nothing, and what they have stays where it is (a range that may be either's goes to others); give each"
             " shard of the ring a name of its own, and delete the Lease that is no shard's, where there is one"
         )
         return Condition(kind, False, "Ambiguous", message)
     if health.unusable:
         message = (
-            f"the shard name {_list(sorted(health.unusable))} cannot be a label value; use at most 63"
+            f"the shard name {some(sorted(health.unusable))} cannot be a label value; use at most 63"
             " lower-case letters, digits, '-' and '.'"
         )
         return Condition(kind, False, "NotALabelValue", message)
     if health.taken:
-        return Condition(kind, False, "TakenElsewhere", _list(health.taken))
+        return Condition(kind, False, "TakenElsewhere", some(health.taken))
     return Condition(kind, True, "Unique", "every shard has a name of its own")
 
 
@@ -306,7 +304,7 @@ def _shards_fit(health: Health) -> Condition:
     kind = ConditionType.SHARDS_FIT
     if health.mixed:
         message = (
-            f"the Lease of {_list(sorted(health.mixed))} has the labels {LEASE_RING_LABEL} and"
+            f"the Lease of {some(sorted(health.mixed))} has the labels {LEASE_RING_LABEL} and"
             f" {LEASE_CONTROLLERRING_LABEL}, so that nobody can tell by which labels its shard works: it gets nothing"
             " new, and what it has stays; if the library is v0.8, delete the second label; if it is v0.9 or newer,"
             " stop the shard or rename it, and delete the Lease: then its objects move"
@@ -314,7 +312,7 @@ def _shards_fit(health: Health) -> Condition:
         return Condition(kind, False, "LibrariesMixed", message)
     if health.overlong:
         message = (
-            f"the Lease of {_list(sorted(health.overlong))} is held for more than {MAX_DURATION_SECONDS} s, so that its"
+            f"the Lease of {some(sorted(health.overlong))} is held for more than {MAX_DURATION_SECONDS} s, so that its"
             " shard gets nothing new, and what it has stays; give its shard a shorter lease, or, where there is no such"
             " shard, delete the Lease"
         )
@@ -330,7 +328,7 @@ def _drains_acknowledged(health: Health) -> Condition:
         return Condition(kind, False, *health.overdue_before)
     if not health.stuck_drains:
         return Condition(kind, True, "Acknowledged", "shards acknowledge drains in time")
-    waiting = f"drains wait for their shard, the longest: {_list(health.stuck_drains)}"
+    waiting = f"drains wait for their shard, the longest: {some(health.stuck_drains)}"
     if health.stuck_unlisted:
         message = (
             f"{waiting}, of a resource that the ring lists no longer; if no shard works on it (it was listed by"
@@ -354,7 +352,7 @@ def _settled(health: Health) -> Condition:
         elif health.resynced:
             why = "no resync has ended since shards came or went, or objects moved; that takes some seconds"
         return Condition(kind, None, "NotYetKnown", why)
-    leaving = _list(f"{number} {name}" if number >= 0 else str(name) for name, number in health.leaving)
+    leaving = some(f"{number} {name}" if number >= 0 else str(name) for name, number in health.leaving)
     left = f"the ring lists no longer, and has labels on: {leaving}"
     if not counts:
         if health.leaving:
@@ -389,12 +387,7 @@ def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _conditions(status: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+def conditions_in(status: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """Those that a status has; what is no condition is passed over."""
     found = (status or {}).get("conditions") or ()
     return [each for each in found if isinstance(each, Mapping)]
-
-
-def _list(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = len(listed) - MAX_LISTED
-    return ", ".join(listed[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

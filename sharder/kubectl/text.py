@@ -123,12 +123,6 @@ def rows_of(line: str, columns: int) -> int:
     return max(-(-len(_SGR.sub("", line)) // max(columns, 1)), 1)
 
 
-def some(names: Sequence[str], most: int) -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def plural(count: int, one: str, many: str = "") -> str:
     """`1 object`, `2 objects`."""
     return f"{count} {one if count == 1 else many or one + 's'}"

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sharder.core.observed import ObservedLease
-from sharder.core.status import NOT_WORKED_ON, ConditionType
+from sharder.core.status import NOT_WORKED_ON, ConditionType, conditions_in
 from sharder.core.summary import OldestDrain, Summary
 from shardsdk.kube.clock import Clock
 
@@ -33,7 +33,7 @@ class OverdueBefore:
         #: Since when the drain waits that is named in what was said; `None`: none was overdue, or it has ended.
         self._since: float | None = None
         self._said = ("", "")
-        for condition in _conditions(status):
+        for condition in conditions_in(status):
             if condition.get("type") == ConditionType.DRAINS_ACKNOWLEDGED and condition.get("status") == "False":
                 told_for = _seconds_since(condition.get("lastTransitionTime"), clock.now())
                 self._since = now - alarm_seconds - told_for
@@ -63,7 +63,7 @@ class ShardsBefore:
         self._clock = clock
         self._began = clock.monotonic()
         self._said: tuple[str, str] | None = None
-        for condition in _conditions(status):
+        for condition in conditions_in(status):
             if condition.get("type") == ConditionType.SHARDS_AVAILABLE and condition.get("reason") in NOT_WORKED_ON:
                 self._said = str(condition.get("reason")), str(condition.get("message"))
 
@@ -76,11 +76,6 @@ class ShardsBefore:
         if self._said is None or summary.not_acquired or summary.abandoned:
             return summary
         return replace(summary, shards_before=self._said, at_rest=False)
-
-
-def _conditions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    listed = status.get("conditions")
-    return [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
 
 
 def _seconds_since(moment: Any, now: datetime) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sharder.core.problems import some
 from sharder.core.ringspec import AssignBy, ResolvedRing
 from sharder.core.shards import State
 from sharder.kubectl.check.cluster import PERMISSIONS
@@ -22,7 +23,7 @@ from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.status.overview import Condition, Overview, unleased_shards
-from sharder.kubectl.text import plural, some, span
+from sharder.kubectl.text import plural, span
 from sharder.rbac import RING_VERBS
 from shardsdk.protocol.objects import GroupResource
 

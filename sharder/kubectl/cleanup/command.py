@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sharder.core.problems import some
 from sharder.kubectl.catalog import read_catalog
 from sharder.kubectl.cleanup.sweep import Sweep, Swept
 from sharder.kubectl.documents import cleanup_document, render_document
@@ -16,7 +17,7 @@ from sharder.kubectl.outcomes import ExitCode, Unread, exit_code
 from sharder.kubectl.session import Session
 from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.command import make_reader
-from sharder.kubectl.text import Painter, Tone, one_line, plural, some
+from sharder.kubectl.text import Painter, Tone, one_line, plural
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.kube.selectors import equals

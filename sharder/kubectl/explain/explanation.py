@@ -18,12 +18,13 @@ from sharder.core.decisions import (
     desire_main,
 )
 from sharder.core.membership import Membership
+from sharder.core.problems import some
 from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject
 from sharder.kubectl.leader import Leading
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Condition
-from sharder.kubectl.text import plural, some, span
+from sharder.kubectl.text import plural, span
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
 

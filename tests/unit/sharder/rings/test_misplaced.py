@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -55,10 +57,12 @@ def everything_said(stage: Stage) -> list[tuple[str, str, str]]:
     return found
 
 
-@in_virtual_time
-async def test_that_they_cannot_be_moved_is_said_until_they_can(clock: VirtualClock) -> None:
+@asynccontextmanager
+async def refused(clock: VirtualClock) -> AsyncIterator[tuple[Stage, Refusing, list[str]]]:
+    """Three objects that belong on a shard which has come, and cannot be moved there; the ring says so."""
     stage = make_stage(clock, api=Refusing)
-    assert isinstance(stage.api, Refusing)
+    api = stage.api
+    assert isinstance(api, Refusing)
     stage.create(CLUSTERRINGS, ring(ALONE), None)
     stage.start("one")
     names = names_on("two", "one", "two", count=3)
@@ -66,9 +70,15 @@ async def test_that_they_cannot_be_moved_is_said_until_they_can(clock: VirtualCl
         stage.create(OWNERS, thing(name, shard="one"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
-        stage.api.refuses = True
+        api.refuses = True
         stage.start("two")
         await stage.until(lambda: settled(stage)[1] == "Refused", seconds=30)
+        yield stage, api, names
+
+
+@in_virtual_time
+async def test_that_they_cannot_be_moved_is_said_until_they_can(clock: VirtualClock) -> None:
+    async with refused(clock) as (stage, api, names):
         await stage.pass_time(60)
         said, patches = everything_said(stage), stage.patches(CLUSTERRINGS)
         await stage.pass_time(1200)
@@ -79,7 +89,7 @@ async def test_that_they_cannot_be_moved_is_said_until_they_can(clock: VirtualCl
             "0 unassigned, 0 stranded, 0 draining; the last resync has found objects that are not where they should be;"
             " the API server refuses to change some of them"
         )
-        stage.api.refuses = False
+        api.refuses = False
         await stage.until(lambda: all(stage.draining(OWNERS, each) for each in names))
         await stage.until(lambda: settled(stage)[1] == "Moving")
         for name in names:
@@ -89,18 +99,7 @@ async def test_that_they_cannot_be_moved_is_said_until_they_can(clock: VirtualCl
 
 @in_virtual_time
 async def test_those_that_are_deleted_are_said_no_more(clock: VirtualClock) -> None:
-    stage = make_stage(clock, api=Refusing)
-    assert isinstance(stage.api, Refusing)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    names = names_on("two", "one", "two", count=3)
-    for name in names:
-        stage.create(OWNERS, thing(name, shard="one"))
-    async with leading(stage):
-        await stage.until(lambda: stage.condition("Settled") == "True")
-        stage.api.refuses = True
-        stage.start("two")
-        await stage.until(lambda: settled(stage)[1] == "Refused", seconds=30)
+    async with refused(clock) as (stage, _, names):
         for name in names:
             stage.server.delete(OWNERS, name, "default")
         await stage.until(lambda: stage.condition("Settled") == "True")
