@@ -8,7 +8,8 @@ of them meet, so that one range of its own takes from both; others stay as they 
 Guarantees (tests/properties/test_cutting.py)
 - The whole space is somebody's, and only of shards that there are.
 - Nothing moves while the same shards share the same things, unless one has more than
-  `UNEVEN` times its part; what was cut stays as it was cut when it is asked again.
+  `UNEVEN` times its part; what was cut stays as it was cut when it is asked again (where
+  shards are to have equal parts; with others it may be moved once more).
 - A shard has at most `MOST_RANGES` ranges, which is what an API server filters cheaply,
   and no more than 1.10 times its part, as far as single namespaces allow.
 
@@ -156,6 +157,7 @@ def _feed(slices: Slices, come: Iterable[str]) -> None:
         if slices.ratio(name) < _HUNGRY:
             _take_where_two_meet(slices, name)
             _take_from_neighbours(slices, name)
+            _take_one_by_one(slices, name)
 
 
 def _take_where_two_meet(slices: Slices, name: str) -> None:
@@ -196,6 +198,25 @@ def _take_from_neighbours(slices: Slices, name: str) -> None:
             amount = min(need, (ratio - _GENEROUS) * slices.part[run.owner])
             slices.take_end(run, amount, name, from_left=from_left)
             if slices.load[name] > taken:
+                break
+        else:
+            return
+
+
+def _take_one_by_one(slices: Slices, name: str) -> None:
+    """The lightest of the fullest, where all have more than their part, and nobody a whole namespace too many."""
+    while slices.ratio(name) < _HUNGRY and slices.count[name] < _FIRST_RANGES:
+        ends = [
+            (-slices.ratio(run.owner), slices.weight(first, last), near != name, position, run.owner, first, last)
+            for position, run in enumerate(slices.runs)
+            for from_left, near in zip((True, False), slices.neighbours(position), strict=True)
+            if run.owner is not None and run.owner != name and slices.may_give(run)
+            for first, last in [slices.end_of(run, 0.0, from_left=from_left)]
+        ]
+        for ratio, weight, _, _, owner, first, last in sorted(ends):
+            # Whoever gives has something left, and is not better off than who takes was.
+            if 0 < weight < slices.load[owner] and (slices.load[name] + weight) / slices.part[name] < -ratio:
+                slices.give(first, last, name)
                 break
         else:
             return

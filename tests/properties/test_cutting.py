@@ -108,6 +108,23 @@ def test_nobody_has_more_than_its_part_and_one_namespace(where: Points, first: s
         assert max(loads(named, where).values()) <= UNEVEN / len(shards) + heaviest + 1e-9
 
 
+@example(dict.fromkeys(map(point_of, (f"team-{number}" for number in range(12))), 1.0), [1, 1, 1, 1, 1])
+@given(points, st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=1, max_size=9))
+def test_nobody_who_comes_is_left_with_nothing_where_others_have_two(where: Points, come: list[int]) -> None:
+    """They come one by one, or several at once; what is too heavy for all of them to have some is said below."""
+    named, shards = NOBODY, list[str]()
+    equal = dict.fromkeys(where, 1.0)
+    for more in come:
+        shards += [f"op-{len(shards) + number}" for number in range(more)]
+        before, named = named, cut(named, shards, equal)
+        check(named, shards, equal)
+        has = loads(named, equal)
+        if len(where) >= len(shards):
+            assert set(has) == set(shards)
+        if before is not NOBODY and len(where) > len(shards):
+            assert moved(before, named, equal) <= 1.5 * max(more / len(shards), 1 / len(where))
+
+
 @given(points, names, st.randoms(use_true_random=False))
 def test_the_order_of_shards_and_points_does_not_matter(where: Points, shards: set[str], rng: random.Random) -> None:
     names, items = sorted(shards), list(where.items())
@@ -188,6 +205,15 @@ def test_namespaces_that_are_numbered_are_shared_although_their_hashes_are_close
     named = cut(NOBODY, ["a", "b", "c", "d"], where)
     assert max(loads(named, where).values()) <= 0.27
     assert all(len(ranges) == 1 for ranges in named.shards.values()), "nothing has moved yet: one range each"
+
+
+def test_a_shard_that_comes_takes_what_is_light_where_nobody_has_a_whole_namespace_too_many() -> None:
+    where = dict(zip((SPACE // 8, SPACE // 4, SPACE // 2), (1.0, 1000.0, 1000.0), strict=True))
+    middle = SPACE * 3 // 8
+    two = Named(HashBy.NAMESPACE, {"a": HashRanges.of((0, middle)), "b": HashRanges.of((middle, SPACE))})
+    three = cut(two, ["a", "b", "new"], where)
+    check(three, ["a", "b", "new"], where)
+    assert owners(three, where) == dict(zip(where, ("new", "a", "b"), strict=True))
 
 
 def test_a_shard_that_comes_takes_from_all_where_they_meet() -> None:
