@@ -145,10 +145,12 @@ class Rig:
         filtered: bool = True,
         models: Mapping[Resource, Any] | None = None,
         cached: Mapping[Resource, Mapping[str, Any]] | None = None,
+        listed: bool = False,
     ) -> AsyncIterator[Controller[PartialObject]]:
         """Run a shard with one controller (or two: `also`) on secrets, or what `of` says, which owns config maps.
 
         `models` of the resources (by default metadata alone), and what else their caches are told (`cached`).
+        `listed`: the ring lists config maps, so the sharder may be about to label those that it has not labelled yet.
         """
 
         async def note(context: Context[PartialObject]) -> Outcome | None:
@@ -170,7 +172,7 @@ class Rig:
             Controller(
                 name, resource, function, self.hold, children=owned, predicate=predicate, concurrency=concurrency,
                 rate_limit=RateLimit(base_seconds=1, per_second=None), clock=self.clock, rng=Random(1),
-                metrics=self.metrics,
+                metrics=self.metrics, unassigned=lambda cache: ME.unassigned() if listed else None,
             )
             for name, function in (("first", note), ("second", also)) if function is not None
         ]  # fmt: skip

@@ -238,7 +238,7 @@ class Families:
     def _shown(self, child: RingResource, obj: SlimObject) -> SlimObject:
         meta, watch = obj.metadata, self._watches.get(child)
         patch = self._awaited.get((child, meta.namespace, meta.name))
-        # A list shows objects in any order, so it proves nothing of others.
+        # A list shows objects in any order, so it proves nothing of others (and `find` refuses until it is complete).
         if patch is not None and watch is not None and watch.position is not None:
             patch.shown = (*patch.shown, meta.resource_version)
             # The store has it when this event has been taken in, which is before anybody else's turn.

@@ -352,7 +352,7 @@ class TakeoverController:
             return
         if others and not emptied:
             record.barred_until = self._clock.monotonic() + self._limits.retry_after_stall_seconds
-        async with record.lock:
+        async with record.lock:  # a family's renewal under way would have us hold it again
             await self._writer.give_back(record, seen.lease, aside=self._turns.aside(key))
         log.info("gave lease back", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
 

@@ -13,6 +13,7 @@ TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharde
 HOMES: Final = ("tests/unit/sharder/ranges/test_homes.py", "tests/unit/sharder/ranges/test_homes_lost.py")
 CANDIDATES: Final = ("tests/unit/sharder/ranges/test_candidates.py",)
 SHARE: Final = ("tests/unit/shardsdk/process/test_share.py",)
+PRESUMED: Final = ("tests/unit/sharder/ranges/test_presumed.py",)
 PLUGIN: Final = ("tests/unit/sharder/kubectl/test_ranges.py",)
 
 RANGES_FAULTS: Final[dict[str, Fault]] = {
@@ -43,6 +44,20 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "for shard in names - held.keys() if self._takeover.may_hold(shard)}",
         "for shard in names - held.keys() if False}",
         STEPS,
+    ),
+    "HOLDINGS_FROM_A_CACHE": Fault(
+        "what leases hold is read after the assignment, and not from a cache",
+        "sharder.ranges.assignment",
+        "leases = [each async for page in self._lead.api.pages(LEASES, selector=ours, model=Lease) for each in page]",
+        "leases = [each.lease for each in self._cache.get(self._name).leases.values()]",
+        PRESUMED,
+    ),
+    "DELETED_HOLDS_NOTHING": Fault(
+        "a lease that was deleted counts as holding anything, also before a watch has told that it is gone",
+        "sharder.ranges.assignment",
+        "        presumed |= {shard for _, shard in late} - held.keys()\n",
+        "",
+        PRESUMED,
     ),
     "TWINS_SHARE_RANGES": Fault(
         "a shard takes only what names it in its Lease's namespace",
@@ -127,6 +142,13 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "return Read(version, None, str(error))",
         "return Read(version, Named(by, {}), str(error))",
         STEPS,
+    ),
+    "COME_FOR_NOTHING": Fault(
+        "a shard that comes is not left with nothing where others have two namespaces",
+        "sharder.core.cutting",
+        "            _take_one_by_one(slices, name)\n",
+        "",
+        CUTTING,
     ),
     "NAMESPACES_LIE_ANYWHERE": Fault(
         "the space is cut between the hashes of the namespaces that there are",

@@ -17,6 +17,7 @@ FENCING: Final = ("tests/unit/shardsdk/kube/test_fencing.py", "tests/unit/shards
 BARRIER: Final = ("tests/unit/shardsdk/reconcile/test_barrier.py",)
 DRAINS: Final = ("tests/unit/shardsdk/reconcile/test_drains.py",)
 OWN: Final = ("tests/unit/shardsdk/reconcile/test_ownapi.py",)
+LAPSES: Final = ("tests/unit/shardsdk/kube/test_lapses.py",)
 ENDS: Final = ("tests/unit/shardsdk/reconcile/test_ends.py",)
 RANGES: Final = ("tests/unit/shardsdk/ranges/test_holder.py", "tests/unit/shardsdk/ranges/test_parts.py")
 THREADS: Final = ("tests/unit/shardsdk/reconcile/test_threads.py",)
@@ -179,6 +180,37 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "Part.LOOKING, Part.WORKING})",
         RANGES,
     ),
+    "LOOK_AT_LEASES_FIRST": Fault(
+        "a look reads the assignment, and the leases after it",
+        "shardsdk.ranges.look",
+        """    named = await read_named(api, ring, by, (shard, namespace) if namespace else None)
+    leases: list[Lease] = []
+    ours = Selector(equals(LEASE_RING_LABEL, ring))
+    async for page in api.pages(LEASES, namespace, selector=ours, model=Lease, metadata_only=False):
+        leases += page
+""",
+        """    leases: list[Lease] = []
+    ours = Selector(equals(LEASE_RING_LABEL, ring))
+    async for page in api.pages(LEASES, namespace, selector=ours, model=Lease, metadata_only=False):
+        leases += page
+    named = await read_named(api, ring, by, (shard, namespace) if namespace else None)
+""",
+        ("tests/unit/shardsdk/ranges/test_look.py",),
+    ),
+    "SETTLED_BEFORE_ITS_RECONCILES": Fault(
+        "what runs in a range has ended when the writes can no longer be executed that its reconciles have sent",
+        "shardsdk.reconcile.ending",
+        "(_idle(resource, request, clock))\n    await api.writes_settled()",
+        "(_idle(resource, request, clock))\n        await api.writes_settled()",
+        ENDS,
+    ),
+    "LEFT_IS_DELETED": Fault(
+        "what leaves a cache with its range has not ended, and may come back as it was",
+        "shardsdk.cache.cache",
+        "        if self._dropping:\n",
+        "        if False:\n",
+        ("tests/unit/shardsdk/cache/test_cache_ranges.py", "tests/unit/shardsdk/process/test_manager_ranges.py"),
+    ),
     # -- writes ----------------------------------------------------------------
     "ASK_THE_FENCE_ONCE": Fault(
         "the fence is asked again as the bytes go",
@@ -200,6 +232,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "if guard is not None and not may_be_executed(error):",
         "if guard is not None:",
         FENCING,
+    ),
+    "RENEWED_BEFORE_A_STOP": Fault(
+        "a renewal confirms nothing that this machine has missed since it was sent",
+        "shardsdk.lease.tenure",
+        "self.hold.extend(renewed.hold_ends_at, missed)",
+        "self.hold.extend(renewed.hold_ends_at)",
+        LAPSES,
     ),
     # -- the shard and its objects -------------------------------------------
     "RECONCILE_WHILE_DRAINING": Fault(
@@ -244,6 +283,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "if metadata is None:",
         DRAINS,
     ),
+    "IDLE_BY_THE_FIRST": Fault(
+        "an object is busy until the last of its reconciles has ended",
+        "shardsdk.reconcile.inflight",
+        "            if not uids:\n                del self._running[request]\n",
+        "            if True:\n                self._running.pop(request, None)\n",
+        DRAINS,
+    ),
     "BARRIER_REMEMBERS": Fault(
         "an owner that left and comes back waits for its children again",
         "shardsdk.reconcile.state",
@@ -264,6 +310,29 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "                    await self._settle()",
         "                    pass",
         BARRIER,
+    ),
+    "BARRIER_TAKES_AN_OLD_LIST": Fault(
+        "an owner that left and came back waits for a list that begins after that",
+        "shardsdk.reconcile.barrier",
+        "if state and state.arrival is arrival}",
+        "if state and state.arrival}",
+        BARRIER,
+    ),
+    "BARRIER_LOSES_THE_LABELLED": Fault(
+        "a child that is labelled meanwhile is found in one of two lists",
+        "shardsdk.reconcile.barrier",
+        "            listed += await self._list_unassigned(cache, owners, since)\n"
+        "            listed += await _list_children(cache, owners)\n",
+        "            listed += await _list_children(cache, owners)\n"
+        "            listed += await self._list_unassigned(cache, owners, since)\n",
+        BARRIER,
+    ),
+    "EXPECT_WHAT_WAS_SEEN": Fault(
+        "what a cache has shown already is not waited for",
+        "shardsdk.reconcile.expectations",
+        "        if cache.has_seen(request, version):\n            return  # the news",
+        "        if False:\n            return  # the news",
+        ("tests/unit/shardsdk/reconcile/test_expectations.py",),
     ),
     "NO_EXPECTATIONS": Fault(
         "an object is not reconciled again before the cache shows what was written",

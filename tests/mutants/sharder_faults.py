@@ -22,6 +22,7 @@ GROUPS: Final = (
     "tests/unit/sharder/placement/test_handover.py",
     "tests/unit/sharder/placement/test_placement.py",
 )
+FOLLOWERS: Final = ("tests/unit/sharder/placement/test_followers.py",)
 NAMESPACES: Final = ("tests/unit/sharder/placement/test_namespaces_watched.py",)
 MEANWHILE: Final = ("tests/unit/sharder/placement/test_namespaces_meanwhile.py",)
 CLUSTER_SCOPED: Final = ("tests/unit/sharder/placement/test_owners_without_namespace.py",)
@@ -146,12 +147,26 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "",
         TAKEOVER,
     ),
+    "GIVE_BACK_WHAT_WAS_TAKEN_BACK": Fault(
+        "a lease that its shard has taken back is none that is held",
+        "sharder.takeover.controller",
+        "        if seen is not None and seen.lease.holder != SHARDER_HOLDER:\n            record.drop()\n",
+        "",
+        ("tests/unit/sharder/takeover/test_doubts.py",),
+    ),
     # -- moving families -------------------------------------------------------
     "MOVE_WITHOUT_RENEWAL": Fault(
         "a lease is renewed between the drain of its owners and the read of their children",
         "sharder.placement.handover",
         "renewed = await self._takeover.renew(shard)",
         "renewed = True",
+        GROUPS,
+    ),
+    "ONE_RENEWAL_FOR_ALL": Fault(
+        "a renewal lets those families go on whose shard's lease it has renewed",
+        "sharder.placement.handover",
+        "family.let_go = renewed if family.shard == shard else family.let_go",
+        "family.let_go = renewed",
         GROUPS,
     ),
     "NARROW_READ": Fault(
@@ -195,6 +210,34 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "return uid in self._unread",
         "return False",
         ("tests/unit/sharder/placement/test_expectations.py", *GROUPS),
+    ),
+    "READ_BEFORE_SETTLED": Fault(
+        "and that read begins when the write can no longer be executed",
+        "sharder.placement.handover",
+        "        await self._api.writes_settled()\n        same = await self._look_again(family)\n",
+        "        same = await self._look_again(family)\n        await self._api.writes_settled()\n",
+        GROUPS,
+    ),
+    "ONE_FOLLOWER_IS_ALL": Fault(
+        "a family waits for all children of its owner that were being written one by one when it began",
+        "sharder.placement.followers",
+        "while any(follower.sent for",
+        "if any(follower.sent for",
+        FOLLOWERS,
+    ),
+    "FOLLOWERS_ARE_ANSWERED": Fault(
+        "and for those without an answer until they can no longer be executed",
+        "sharder.placement.followers",
+        "            if follower.sent:\n                self.note_unanswered(uid, error)\n            raise\n",
+        "            raise\n",
+        FOLLOWERS,
+    ),
+    "PLACED_BY_OLD_SHARDS": Fault(
+        "a label is written by the shards that there are when its turn has come",
+        "sharder.placement.label_writer",
+        "if self._members.membership != membership:",
+        "if False:",
+        GROUPS,
     ),
     "CHANGED_OWNER": Fault(
         "a family whose owner's labels have changed is decided anew",

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
+
+from shardsdk.errors import ConnectionFailed
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.testing.memory import Change
+from shardsdk.testing.processes import outside
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family
 from tests.unit.sharder.placement.refusing import begin_to_move, changes_of, name_that_a_third_shard_gets, staged
-from tests.unit.sharder.placement.stage import CHILDREN, LABELS, OWNERS, leading, names_on
+from tests.unit.sharder.placement.stage import (
+    CHILDREN,
+    LABELS,
+    OWNERS,
+    SlowApi,
+    leading,
+    make_stage,
+    names_on,
+    ring,
+)
 
 
 @in_virtual_time
@@ -120,3 +138,75 @@ async def test_an_owner_that_has_moved_does_not_drain_at_its_new_shard(clock: Vi
         stage.crash("one")
         await stage.until(lambda: stage.label(OWNERS, name) == "two", seconds=30)
         assert not stage.draining(OWNERS, name)
+
+
+@pytest.mark.parametrize(("back", "gone"), [("one", "two"), ("two", "one")])
+@in_virtual_time
+async def test_a_shard_that_is_back_keeps_its_owner_whatever_others_are_gone(
+    clock: VirtualClock, back: str, gone: str
+) -> None:
+    """One batch of families has both leases renewed, and each renewal says something of its own shard alone."""
+    stage, api = staged(clock, "one", "two", "three")
+    # The first of all is a batch of its own, as long as the others wait.
+    names = {shard: names_on(shard, "one", "two", "three", count=2) for shard in ("one", "two")}
+    for shard, owners in names.items():
+        for name in owners:
+            create_family(stage, name, shard=shard, children=(shard,))
+
+    def come_back() -> None:
+        assert stage.holder(back) == SHARDER_HOLDER
+        api.lag = lambda: 1.0  # the watch does not show its lease yet
+        stage.start(back)
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[names[back][0]] = come_back
+        kept = [changes_of(stage, each) for name in names[back] for each in (name, f"{name}-0")]
+        stage.crash("one")
+        stage.crash("two")
+        await stage.until(lambda: all(stage.label(OWNERS, name) == "three" for name in names[gone]), seconds=60)
+        assert not api.before
+        assert kept == [[], [], [], []]
+
+
+class Late(SlowApi):
+    """Of the first write of an owner there is no answer; it is executed later."""
+
+    unanswered = ""
+
+    async def patch(self, resource: Any, name: str, *args: Any, **more: Any) -> Any:
+        if name != self.unanswered:
+            return await super().patch(resource, name, *args, **more)
+        self.unanswered, self.slow = "", {OWNERS.plural: 5.0}
+        outside(super().patch(resource, name, *args, **more))
+        await asyncio.sleep(0.1)
+        self.slow = {}
+        raise ConnectionFailed(f"patch {name}: connection reset")
+
+
+@in_virtual_time
+async def test_an_owner_in_doubt_is_read_when_its_last_write_can_no_longer_be_executed(clock: VirtualClock) -> None:
+    """Read before, it is nobody's, and its children would leave the shard that is about to have it."""
+    stage = make_stage(clock, api=Late)
+    api = stage.api
+    assert isinstance(api, Late)
+    stage.create(CLUSTERRINGS, ring(), None)
+    for shard in ("one", "two"):
+        stage.start(shard)
+    [name] = names_on("one", "one", "two")
+    drains: list[bool] = []
+
+    def look(change: Change) -> None:
+        metadata = {} if change.new is None else change.new["metadata"]
+        if metadata.get("name") == f"{name}-0" and (metadata.get("labels") or {}).get(LABELS.shard) == "two":
+            drains.append(stage.draining(OWNERS, name))
+
+    stage.server.listeners.append(look)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.unanswered = name
+        create_family(stage, name, shard=None, children=(None,))
+        await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one" and not api.unanswered)
+        stage.release("one")
+        await stage.until(lambda: stage.label(OWNERS, name) == "two", seconds=60)
+        assert drains == [True]

@@ -191,6 +191,21 @@ async def test_a_family_waits_for_the_children_that_were_sent() -> None:
     await waiting
 
 
+async def test_the_end_of_another_owners_child_ends_no_such_wait() -> None:
+    each, _ = followers()
+    with each.follow("owner") as child:
+        child.send()
+        each.begin("owner")
+        waiting = asyncio.ensure_future(each.settled("owner"))
+        await asyncio.sleep(0)
+        with each.follow("other") as stranger:
+            stranger.send()
+        for _ in range(5):  # turns of the loop, for whoever waits to look again
+            await asyncio.sleep(0)
+        assert not waiting.done()
+    await waiting
+
+
 @pytest.mark.parametrize("error", [ConnectionFailed("no answer"), asyncio.CancelledError()])
 async def test_what_had_no_answer_is_waited_for_until_it_cannot_be_executed(error: BaseException) -> None:
     each, api = followers()

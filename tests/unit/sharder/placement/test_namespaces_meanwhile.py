@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from sharder.backlog.informers import MAX_NAMESPACES
+from sharder.placement.labels import FINISH_SECONDS
 from shardsdk.errors import Invalid
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES
 from shardsdk.testing.memoryapi import MemoryApi
@@ -29,6 +30,8 @@ from tests.unit.sharder.placement.stage import (
 OURS: Final = {"matchLabels": {"team": "ours"}}
 #: How many namespaces are the ring's: such as are watched one by one, and such as are watched with all others.
 COUNTS: Final = (1, MAX_NAMESPACES, MAX_NAMESPACES + 1)
+#: How long an edit has waited for what the placement before it has sent.
+WAITED: Final = (FINISH_SECONDS / 2, 1.5 * FINISH_SECONDS)
 
 
 def make_many(clock: VirtualClock, count: int, team: str, api: type[MemoryApi] = MemoryApi) -> Stage:
@@ -74,27 +77,33 @@ async def test_what_comes_while_the_ring_is_edited_is_placed(clock: VirtualClock
         await settled(stage)
 
 
+@pytest.mark.parametrize("seconds", WAITED)
 @pytest.mark.parametrize("count", COUNTS)
 @in_virtual_time
-async def test_what_comes_while_an_edit_waits_for_writes_is_placed(clock: VirtualClock, count: int) -> None:
+async def test_what_comes_while_an_edit_waits_for_writes_is_placed(
+    clock: VirtualClock, count: int, seconds: float
+) -> None:
     stage, api = make_refusing(clock, count, "theirs")
     async with leading(stage):
         await settled(stage)
-        async with edit_waiting(stage, api):
+        async with edit_waiting(stage, api, seconds):
             set_team(stage, "ours")
         await stage.until(lambda: stage.label(OWNERS, "it", "other") == "one", seconds=10)
         await settled(stage)
 
 
+@pytest.mark.parametrize("seconds", WAITED)
 @pytest.mark.parametrize("count", COUNTS)
 @in_virtual_time
-async def test_what_leaves_while_an_edit_waits_for_writes_is_not_waited_for(clock: VirtualClock, count: int) -> None:
+async def test_what_leaves_while_an_edit_waits_for_writes_is_not_waited_for(
+    clock: VirtualClock, count: int, seconds: float
+) -> None:
     stage, api = make_refusing(clock, count, "ours")
     api.refused.add("it")
     async with leading(stage):
         await stage.pass_time(20)
         assert stage.condition("Settled") != "True"
-        async with edit_waiting(stage, api):
+        async with edit_waiting(stage, api, seconds):
             set_team(stage, "theirs")
         await settled(stage)
         assert stage.label(OWNERS, "it", "other") is None
@@ -135,13 +144,16 @@ def make_refusing(clock: VirtualClock, count: int, team: str) -> tuple[Stage, Re
 
 
 @asynccontextmanager
-async def edit_waiting(stage: Stage, api: SlowApi) -> AsyncIterator[None]:
-    """Edit the ring while a label is being written; when the block is left, that is under way still."""
-    api.slow[OWNERS.plural] = 3.0
+async def edit_waiting(stage: Stage, api: SlowApi, seconds: float) -> AsyncIterator[None]:
+    """Edit the ring while a label is being written; when the block is left, that is under way still.
+
+    `seconds` later: what placed so far waits for its answers, or is gone already while nobody knows what became of it.
+    """
+    api.slow[OWNERS.plural] = 5.0
     stage.create(OWNERS, thing("slow"), "team-0")
     await stage.pass_time(1)
     edit(stage, resources=[ALONE, {"resource": CHILDREN.plural}])
-    await stage.pass_time(0.5)
+    await stage.pass_time(seconds)
     yield
     await stage.pass_time(0.5)
     assert stage.label(OWNERS, "slow", "team-0") is None

@@ -32,6 +32,7 @@ from shardsdk.protocol.ranges import (
     RingAssignmentSpec,
     parse_assignment,
 )
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
 from tests.unit.sharder.placement.stage import OWNERS, RING, Stage, make_stage, ring
 from tests.unit.sharder.ranges.shards import RangedShard, Workers
@@ -157,9 +158,9 @@ async def sharder(stage: Stage, cut: Cut = by_cells) -> AsyncIterator[RangeAssig
 
 
 @asynccontextmanager
-async def ranged(clock: VirtualClock, *shards: str) -> AsyncIterator[Ring]:
+async def ranged(clock: VirtualClock, *shards: str, api: type[MemoryApi] = MemoryApi) -> AsyncIterator[Ring]:
     """A ring by ranges with these shards, and no sharder yet; in the end nobody may ever have met anybody."""
-    stage = make_stage(clock)
+    stage = make_stage(clock, api=api)
     stage.api.served.append(RING_ASSIGNMENTS)
     stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
     made = Ring(stage, Workers(), {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import FenceClosed
+from shardsdk.errors import FenceClosed, ServerError
 from shardsdk.kube.api import Operation
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
@@ -70,3 +70,26 @@ async def test_an_object_that_was_to_be_asked_back_meanwhile_is_asked_back_soon(
         assert not stage.draining(OWNERS, name)
         api.shut = None
         await stage.until(lambda: stage.draining(OWNERS, name), seconds=11)
+
+
+@in_virtual_time
+async def test_a_lease_that_its_shard_has_taken_back_is_not_given_back(clock: VirtualClock) -> None:
+    """The hold has lapsed, because it could not be renewed, and nobody knows what became of the last renewal."""
+    stage = make_stage(clock, api=Shut)
+    api = stage.api
+    assert isinstance(api, Shut)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.start("two")
+    work = FakeWork(left={"one"})
+    async with controlling(stage, work) as controlled:
+        stage.crash("one")
+        await stage.until(lambda: work.acquired == ["one"], seconds=40)
+        api.shut = ServerError("etcd is away", status=500)
+        await stage.until(lambda: controlled.controller.fence_for("one") is None, seconds=60)
+        stage.start("one")
+        await stage.until(lambda: "one" in controlled.controller.membership.available)
+        api.shut = None
+        await stage.pass_time(1)
+        await controlled.controller.give_all_back()
+        assert stage.holder("one") == "one"

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from shardsdk.protocol.objects import PartialObject
+from shardsdk.rbac import Right
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -315,4 +316,57 @@ async def test_an_owner_that_left_with_a_write_in_doubt_and_comes_back_waits_for
         rig.relabel(SECRETS, "owner", shard="shard-1")
         await clock.sleep(100)
     assert len(rig.reconciled) > 1
+    assert len(rig.server.select(CONFIGMAPS, "default")) == 1
+
+
+@in_virtual_time
+async def test_a_child_that_is_labelled_while_the_barrier_lists_is_not_made_twice(clock: VirtualClock) -> None:
+    """It is found among those that nobody has, or among those that this shard has."""
+    rig = Rig(clock)
+    rig.secret("owner", shard="shard-2")
+    rig.child("owner", "child")
+    rig.relabel(CONFIGMAPS, "child", shard=None)
+    asked = 0
+
+    def label(right: Right) -> None:
+        nonlocal asked
+        asked += (right.verb, right.resource) == ("list", CONFIGMAPS.group_resource)
+        if asked == 2:  # between the two lists
+            rig.api.on_request = None
+            rig.relabel(CONFIGMAPS, "child", shard="shard-1")
+
+    async with rig.shard(make_child_if_missing, listed=True):
+        await clock.sleep(5)
+        lag = Lag(rig, CONFIGMAPS, 10)
+        rig.api.on_request = label
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        await clock.sleep(5)
+        assert (asked, rig.reconciled) == (2, [])
+        lag.seconds = 0
+        rig.nudge(CONFIGMAPS)
+        await clock.sleep(5)
+    assert rig.reconciled == ["owner"]
+    assert len(rig.server.select(CONFIGMAPS, "default")) == 1
+
+
+@in_virtual_time
+async def test_an_owner_that_leaves_and_comes_back_during_a_list_waits_for_the_next(clock: VirtualClock) -> None:
+    """That list is older than what the other shard has made."""
+    rig = Rig(clock)
+    async with rig.shard(make_child_if_missing):
+        await clock.sleep(5)
+        lag = Lag(rig, CONFIGMAPS, 60)
+        rig.api.delay = lambda: 1.0
+        rig.secret("owner")
+        await clock.sleep(1.5)  # the list is on its way back
+        rig.relabel(SECRETS, "owner", shard="shard-2")
+        await clock.sleep(0.1)
+        rig.child("owner", "child")
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        await clock.sleep(20)
+        assert rig.reconciled == []
+        lag.seconds = 0
+        rig.nudge(CONFIGMAPS)
+        await clock.sleep(20)
+    assert set(rig.reconciled) == {"owner"}
     assert len(rig.server.select(CONFIGMAPS, "default")) == 1

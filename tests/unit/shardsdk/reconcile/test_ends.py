@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.protocol.objects import PartialObject
+from shardsdk.protocol.ranges import EVERYWHERE, HashBy
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.ending import work_ended
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, Rig
 
@@ -231,3 +234,35 @@ async def test_a_task_that_writes_for_many_reconciles_loses_that_write_alone(clo
     assert "may be executed" in str(given_up)
     assert written is None
     writing.cancel()
+
+
+@in_virtual_time
+async def test_a_range_has_ended_when_the_last_write_of_its_last_reconcile_can_no_longer_be_executed(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    rig.hold.seconds = 60
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def reconcile(context: Ctx) -> None:
+        if begun.is_set():
+            return  # the news of its own child
+        begun.set()
+        await gate.wait()
+        rig.api.delay = lambda: 20.0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await write(context)
+
+    rig.secret("mine")
+    async with rig.shard(reconcile):
+        await begun.wait()
+        ending = asyncio.ensure_future(work_ended(EVERYWHERE, HashBy.NAMESPACE, [rig.resource], rig.api, clock))
+        await clock.sleep(1)
+        gate.set()
+        await clock.sleep(5)
+        assert not rig.resource.inflight.busy(MINE)
+        assert rig.server.find(CONFIGMAPS, "child", "default") is None
+        assert not ending.done()
+        await ending
+        assert rig.server.find(CONFIGMAPS, "child", "default") is not None
