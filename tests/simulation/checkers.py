@@ -13,6 +13,7 @@ from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabel
 from shardsdk.protocol.objects import LEASES
 from tests.simulation.collecting import owner_uid
 from tests.simulation.leases import Held
+from tests.simulation.renewals import Renewals
 from tests.simulation.storage import Commit, Version
 from tests.simulation.strays import Strays
 from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of
@@ -58,6 +59,7 @@ class Checkers:
 
     def __post_init__(self) -> None:
         self.strays = Strays(self.world)
+        Renewals(self.world, self.violate)
 
     def violate(self, rule: str, message: str) -> None:
         """Note that `rule` is broken."""
@@ -280,6 +282,9 @@ class Checkers:
                 self.violate("acknowledges drains only", f"{author} moves {what}")
             if self._running.get((author, before.uid)):
                 self.violate("acknowledges when done", f"{author} moves {what} while it reconciles it")
+            unanswered = (each for each in self.world.server.unanswered_writes(author) if each.uid == before.uid)
+            for doing in (each for each in unanswered if each.fenced and not self.is_excused(each)):
+                self.violate("acknowledges when done", f"{author} moves {what}; {doing} may yet have a write executed")
             return
         if commit.resource == PIECES and self._may_follow(ring, before, shard):
             return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from shardsdk.protocol.objects import LEASES, Resource
 from shardsdk.testing.processes import outside
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.machines import LEAST_SECONDS
@@ -139,6 +141,19 @@ class Happenings:
             ring = FAMILY if rng.random() < 0.7 else PLAIN
             self.world.start_shard(f"{ring.ring[:3]}-{rng.randrange(ADDED_NAMES)}x", ring)
 
+    def share_amid_errors(self, rng: Random) -> None:
+        """Another shard comes while some of what others write fails, and may be executed all the same."""
+        shards = [each for each in self.world.shards if each.ring is FAMILY and each.running]
+        if len(self.world.shards) >= MAX_SHARDS:
+            return
+        for shard in shards:
+            self.world.trouble(shard.identity)
+            shard.link.trouble = Trouble(error=rng.uniform(0.1, 0.5), late=rng.uniform(0.0, 0.2))
+            self._later(self.world.timings.lease, partial(self._calm, shard.link))
+        for _ in range(6):
+            self._find("touch_work")(rng)
+        self._later(rng.uniform(0.1, 0.5), lambda: self.add_shard(rng))
+
     def second_process(self, rng: Random) -> None:
         """A pod deleted by force while it still runs: its successor has the same name."""
         shard = self._shard(rng)
@@ -238,8 +253,23 @@ class Happenings:
         world = self.world
         shards = [each for each in world.shards if each.ring.ring not in world.plan.quiet]
         them = [each for each in (*shards, *(() if world.plan.quiet else world.replicas)) if each.running]
-        seconds = rng.uniform(2.0, 40.0)
-        watch = self.world.server.stall_watch([each.link for each in them], seconds)
+        self._stall_watch(them, rng.uniform(2.0, 40.0))
+
+    def stall_leases(self, rng: Random) -> None:
+        """The leader hears nothing of the shards' leases for a while, and of all else."""
+        leader = self.world.leader
+        if leader is not None:
+            self._stall_watch([leader], rng.uniform(1.0, 6.0) * self.world.timings.lease, LEASES)
+
+    def name_unheard(self, rng: Random) -> None:
+        """Somebody names shards as they like while the leader does not hear what those hold by that."""
+        self.stall_leases(rng)
+        self._later(rng.uniform(0.0, 1.0), lambda: self._find("name_anybody")(rng))
+
+    def _stall_watch(
+        self, them: Sequence[AnyShard | ReplicaProcess], seconds: float, resource: Resource | None = None
+    ) -> None:
+        watch = self.world.server.stall_watch([each.link for each in them], seconds, resource)
         if watch is not None:
             self.world.note(f"a watch of {watch.link.name} on {watch.resource.plural} stalls for {seconds:.1f} s")
             self.world.trouble(watch.link.name)

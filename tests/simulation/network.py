@@ -48,6 +48,8 @@ class Link:
         self.cut = False
         #: Requests that arrive later than this are not executed: the kernel has closed the connections.
         self.closed_from = float("inf")
+        #: Seconds by which the next answer comes late.
+        self.answers_late = 0.0
 
     def die(self, closed_from: float) -> None:
         """The process is gone; what it sent is executed until `closed_from`."""
@@ -76,6 +78,10 @@ class Link:
 
     def transit(self) -> float:
         return self.rng.uniform(*TRANSIT_SECONDS)
+
+    def answer_transit(self) -> float:
+        late, self.answers_late = self.answers_late, 0.0
+        return late + self.transit()
 
     def line_delay(self) -> float:
         """Seconds that a line of a watch takes; each watch draws for itself."""

@@ -14,10 +14,16 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.patching import merge
+from tests.simulation.childlists import play_child_lists
 from tests.simulation.network import CALM, Trouble
+from tests.simulation.poison import Refusal
 from tests.simulation.server import Service
 from tests.simulation.shards import ShardProcess
+from tests.simulation.storage import Author
 from tests.simulation.vocabulary import FAMILY, PIECES, WORKS
 
 if TYPE_CHECKING:
@@ -30,6 +36,8 @@ class Scenario(Enum):
     STALE_RETURN = "a shard comes back while its objects move, and hears of that only after it has its lease again"
     RING_CHANGES = "the ring is changed while owners' writes are on their way and shards come and go"
     RING_EDITS = "works leave the ring and come back, or are not served for a while, as shards come and go"
+    TWO_CRASHES = "two shards crash at once, and what one had is moved while the sharder cannot renew the other's lease"
+    CHILD_LISTS = "a child comes just as a shard lists those of an owner, which may leave meanwhile and come back"
     SHORT_OUTAGES = "leases are short, and the API server is away for moments in which they could run out"
 
 
@@ -122,6 +130,57 @@ async def _trouble_while_works_are_away(world: World, victim: ShardProcess, newc
     await world.clock.sleep(rng.uniform(0.0, 2.0) * world.timings.lease)
 
 
+async def _two_crashes(world: World, rng: Random) -> None:
+    """What both had is moved together, and of one of them nothing may go any more."""
+    for number in range(3):
+        world.start_shard(f"fam-{50 + number}", FAMILY)
+        first = await _shard_with_work(world, rng, others=2)
+        second = await _shard_with_work(world, rng, others=2, but=first)
+        # The leader hears at once of what both have renewed meanwhile, and counts from then.
+        retry = world.plan.shard_timings.retry
+        if (leader := world.leader) is not None:
+            world.server.stall_watch([leader.link], 1.5 * retry, LEASES)
+        await world.clock.sleep(1.2 * retry)
+        for each in (first, second):
+            each.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2.5 * world.timings.lease):
+                await world.until(lambda first=first: _is_drained_of(world, first.name))  # type: ignore[misc]
+                if rng.random() < 0.5:
+                    _tear(world, first.name, rng)
+                else:
+                    _refuse(world, first.name, 0.3 * world.timings.lease)
+        await world.clock.sleep(rng.uniform(0.3, 0.5) * world.timings.lease)
+        for each in (first, second):
+            world.start_shard(each.name, each.ring)
+
+
+def _tear(world: World, shard: str, rng: Random) -> None:
+    """A user's hand, which is as quick as the sharder here."""
+    key, author = Key(world.namespace_of_shard(shard), shard), Author("user")
+    lease = world.storage.get(LEASES, key)
+    if lease is None or world.server.service is not Service.UP:
+        return
+    world.note(f"user tears the lease of {shard}")
+    if rng.random() < 0.5:
+        world.storage.delete(LEASES, key, author, {})
+    else:
+        world.storage.replace(LEASES, lease, merge(lease.doc, {"spec": {"holderIdentity": ""}}), author)
+
+
+def _refuse(world: World, shard: str, seconds: float) -> None:
+    """Nobody can write its lease for a moment: the hold on it is there, and cannot be renewed."""
+    key = Key(world.namespace_of_shard(shard), shard)
+    world.note(f"writes of the lease of {shard} are denied for {seconds:.1f} s")
+    world.poison.refuse(LEASES, key, Refusal.DENIED)
+    world.later(seconds, lambda: world.poison.refuse(LEASES, key, None))
+
+
+def _is_drained_of(world: World, shard: str) -> bool:
+    works = world.storage.objects(WORKS)
+    return any(each.label(FAMILY.shard) == shard and each.label(FAMILY.drain) is not None for each in works)
+
+
 async def _until_children_move(world: World) -> None:
     def where() -> dict[str, str | None]:
         return {version.uid: world.liveness.shard_of(FAMILY, version) for version in world.storage.objects(PIECES)}
@@ -132,13 +191,16 @@ async def _until_children_move(world: World) -> None:
             await world.until(lambda: where() != before)
 
 
-async def _shard_with_work(world: World, rng: Random) -> ShardProcess:
-    """A shard that works on something, next to one that could take its objects."""
+async def _shard_with_work(
+    world: World, rng: Random, *, others: int = 1, but: ShardProcess | None = None
+) -> ShardProcess:
+    """A shard that works on something, next to so many that could take its objects."""
 
     def candidates() -> list[ShardProcess]:
         working = world.working_shards(FAMILY.ring)
         used = {world.liveness.shard_of(FAMILY, version) for version in world.storage.objects(WORKS)}
-        return [each for each in working if isinstance(each, ShardProcess) and each.name in used and len(working) > 1]
+        found = [each for each in working if isinstance(each, ShardProcess) and each.name in used and each is not but]
+        return found if len(working) > others else []
 
     await world.until(lambda: bool(candidates()))
     return rng.choice(candidates())
@@ -148,5 +210,7 @@ _SCRIPTS: dict[Scenario, Callable[[World, Random], Awaitable[None]]] = {
     Scenario.STALE_RETURN: _stale_return,
     Scenario.RING_CHANGES: _ring_changes,
     Scenario.RING_EDITS: _ring_edits,
+    Scenario.TWO_CRASHES: _two_crashes,
+    Scenario.CHILD_LISTS: play_child_lists,
     Scenario.SHORT_OUTAGES: _short_outages,
 }

@@ -87,6 +87,9 @@ TROUBLES_OF_ALL: Final = (
 
 #: Scenarios that chance may choose.  Tests play every one; which seeds show a planted bug depends on this list.
 BY_CHANCE: Final = (Scenario.STALE_RETURN, Scenario.RING_CHANGES, Scenario.SHORT_OUTAGES)
+#: Of the other runs so many begin with one of these; drawn apart, too.
+BESIDES: Final = (Scenario.TWO_CRASHES, Scenario.CHILD_LISTS)
+BESIDES_SHARE: Final = 0.1
 #: How many runs begin with a scenario, and how many lease durations it may take.
 SCENARIO_SHARE: Final = 0.25
 SCENARIO_LEASES: Final = 10.0
@@ -150,6 +153,8 @@ class Plan:
     #: Whether both rings assign by ranges of hashes, and whether the API server filters by them.
     ranges: bool = False
     filters_shards: bool = False
+    #: Whether shards of rings by ranges have their leases in several namespaces; those of others always have.
+    spread: bool = False
 
 
 def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:
@@ -161,6 +166,9 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
     chosen = Random(f"scenario/{seed}")
     if scenario is None and chosen.random() < SCENARIO_SHARE:
         scenario = chosen.choice(BY_CHANCE)
+    besides = Random(f"scenario/besides/{seed}")
+    if scenario is None and focus is None and besides.random() < BESIDES_SHARE:
+        scenario = besides.choice(BESIDES)
     if scenario is Scenario.SHORT_OUTAGES:
         timings, shard_timings = TIMINGS[2], BRIEF
     begins = moment = (2.5 if scenario is None else 2.5 + SCENARIO_LEASES) * timings.lease

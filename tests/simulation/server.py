@@ -82,6 +82,10 @@ class SimServer:
         self.served: dict[tuple[str, str], Resource] = {}
         #: Up to which version each process was told of leases by a watch.
         self.heard: dict[str, int] = {}
+        #: Told of each list as it is executed: whose it is, and of what.
+        self.on_list: list[Callable[[Link, Resource, Selector], None]] = []
+        #: Writes of reconciles without an answer that rules out their execution, and until when they were granted.
+        self.unanswered: dict[object, tuple[Any, float]] = {}
         self._watches: dict[Watch, None] = {}
         self._watches_of: dict[str, dict[Watch, None]] = {}
         self._backlog: list[Callable[[], None]] = []
@@ -113,9 +117,9 @@ class SimServer:
         for watch in [watch for watch in self._watches if watch.link is link]:
             self._end_watch(watch, StreamInterrupted(f"watch {watch.resource.plural}: the connection broke"))
 
-    def stall_watch(self, links: Sequence[Link], seconds: float) -> Watch | None:
-        """Hold back whatever one watch of these processes is told for a while, without breaking it."""
-        watches = [watch for watch in self._watches if watch.link in links]
+    def stall_watch(self, links: Sequence[Link], seconds: float, resource: Resource | None = None) -> Watch | None:
+        """Hold back whatever one watch of these processes (of a resource) is told for a while, without breaking it."""
+        watches = [each for each in self._watches if each.link in links and resource in (None, each.resource)]
         if not watches:
             return None
         watch = self.rng.choice(watches)
@@ -146,6 +150,12 @@ class SimServer:
         delay = link.transit() if fate is not Fate.LATE else link.rng.uniform(0.0, granted)
         sent = _Sent(self, link, execute, answer, fate, deadline)
         loop.call_later(delay, sent.arrive, context=Context())
+
+    def unanswered_writes(self, process: str) -> list[Any]:
+        """What a process was doing as it sent the writes that may yet be executed, as far as it can know."""
+        now = asyncio.get_running_loop().time()
+        self.unanswered = {key: each for key, each in self.unanswered.items() if each[1] >= now}
+        return [doing for doing, _ in self.unanswered.values() if doing.process == process]
 
     def hold_back(self, execute: Callable[[], None]) -> None:
         """Do this when the server goes on."""
@@ -323,7 +333,7 @@ class _Sent:
         if self.fate is Fate.ERROR_BUT_EXECUTED:
             self._fail(ServerError("injected after execution", status=500, reason="InternalError"))
         elif self.fate is not Fate.UNANSWERED:
-            asyncio.get_running_loop().call_later(self.link.transit(), self._set, result, context=Context())
+            asyncio.get_running_loop().call_later(self.link.answer_transit(), self._set, result, context=Context())
 
     def _fail(self, error: ShardingError) -> None:
         if self.fate is not Fate.UNANSWERED:

@@ -19,6 +19,7 @@ from shardsdk.process import manager
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import RingLabels
+from shardsdk.queueing.predicates import generation_changed
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.processes import Process, ProcessState
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 CONCURRENCY = 3
 #: How many of their incarnations reconcile by a plain function.
 PLAIN_SHARE = 0.2
+#: How many have a second controller of the same main resource, and for how long that looks at each object.
+SECOND_SHARE = 0.2
+SECOND_SECONDS = 1.0
 
 
 class ShardProcess:
@@ -82,6 +86,12 @@ class ShardProcess:
         )
         plain = rng.random() < PLAIN_SHARE
         self._manager.add(spec.reconcile(self._reconcile_plainly if plain else self._reconcile))
+        self._second = Random(f"{world.seed}/{self.identity}/second")
+        if self._second.random() < SECOND_SHARE:
+            limit = spec.drain_timeout_seconds
+            second = controller_for(MAIN_OF[ring.ring], Work, when=generation_changed)
+            second = second.options(name="second", drain_timeout_seconds=limit)
+            self._manager.add(second.reconcile(self._look))
         self.main = self.process.start(self._run())
 
     @property
@@ -162,6 +172,11 @@ class ShardProcess:
                 )
             finally:
                 self._reconciling.leave_behind(context.api, present)
+
+    async def _look(self, context: Context[Work]) -> None:
+        """What a second controller does: it takes its time as well, and writes nothing."""
+        with self._reconciling.begin(MAIN_OF[self.ring.ring], context.metadata):
+            await self.clock.sleep(self._second.random() * SECOND_SECONDS * self._world.timings.scale)
 
     async def _claim(self, context: Context[Work]) -> list[str]:
         """Adopt what waits for this work, once for each of its generations; gives the keys found."""

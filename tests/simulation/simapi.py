@@ -131,6 +131,8 @@ class SimApi(Api):
         server, resource = self._server, selection.resource
 
         def execute() -> tuple[list[Version], int]:
+            for tell in server.on_list:
+                tell(self.link, resource, selection.selector)
             return server.select(resource, selection.namespace, selection.selector), server.storage.number
 
         found: tuple[list[Version], int] = await self._fetch(f"list {resource.plural}", execute)
@@ -212,15 +214,21 @@ class SimApi(Api):
                 if not guard.admit():
                     raise guard.refused or ConnectionFailed(what)
                 deadline = loop.time() + granted
+                if (doing := DOING.get()) is not None:
+                    self._server.unanswered[guard] = doing, deadline
                 result = await self._exchange(lambda: execute(deadline), granted, writes=True)
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {limit:.1f} s") from error
         except ApiError as error:
             if not isinstance(error, ServerError):
-                self.ledger.answered(guard)
+                self._answered(guard)
             raise
-        self.ledger.answered(guard)
+        self._answered(guard)
         return result
+
+    def _answered(self, guard: Guard) -> None:
+        self.ledger.answered(guard)
+        self._server.unanswered.pop(guard, None)
 
     async def _exchange(self, execute: Callable[[], Any], granted: float, *, writes: bool) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.objects import LEASES, Resource
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.simulation.checkers import UNLABELLED_SECONDS
@@ -95,6 +95,29 @@ async def test_who_renews_a_lease_that_a_user_has_emptied_has_had_it_all_along(
     await clock.sleep(1.0)
     world.storage.replace(LEASES, emptied, {**emptied.doc, "spec": {"holderIdentity": "fam-0"}}, Author(process))
     world.checkers.began(Doing("fam-0", process, WORKS, owner.uid, 1, fenced=True))
+    assert [each.rule for each in world.checkers.violations] == broken
+
+
+@pytest.mark.parametrize(("renews", "broken"), [(True, []), (False, ["renews after the drain"])])
+@in_virtual_time
+async def test_an_owner_is_moved_under_a_hold_that_was_renewed_since_it_was_drained(
+    clock: VirtualClock, renews: bool, broken: list[str]
+) -> None:
+    world, sharder = World(draw_plan(1), clock), Author("sharder-0_1")
+    meta = {"namespace": OWNER.namespace, "name": OWNER.name}
+    owner = store(world, WORKS, {**meta, "labels": {FAMILY.shard: "fam-0"}})
+    where = {"namespace": namespace_of_shard("fam-0"), "name": "fam-0", "labels": {LEASE_RING_LABEL: FAMILY.ring}}
+    kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": where}
+    spec = {"holderIdentity": SHARDER_HOLDER, "leaseDurationSeconds": 15}
+    lease = world.storage.create(LEASES, {**kind, "spec": spec}, sharder)
+    await clock.sleep(1.0)
+    labels = {FAMILY.shard: "fam-0", FAMILY.drain: "true"}
+    doc = {**owner.doc, "metadata": {**owner.doc["metadata"], "labels": labels}}
+    world.storage.replace(WORKS, owner, doc, sharder)
+    await clock.sleep(1.0)
+    if renews:
+        world.storage.replace(LEASES, lease, {**lease.doc, "spec": {**spec, "renewTime": "later"}}, sharder)
+    assign(world, "fam-1")
     assert [each.rule for each in world.checkers.violations] == broken
 
 

@@ -148,7 +148,7 @@ class World:
 
     def namespace_of_shard(self, name: str) -> str:
         """Where the lease of a shard is; shards that look at each other's leases have them in one namespace."""
-        return SHARDS_NAMESPACES[0] if self.plan.ranges else namespace_of_shard(name)
+        return SHARDS_NAMESPACES[0] if self.plan.ranges and not self.plan.spread else namespace_of_shard(name)
 
     def is_held_elsewhere(self, shard: str) -> bool:
         """Whether the sharder, which did not know where a shard has its lease, holds one in another namespace."""

@@ -30,6 +30,10 @@ EDITS: Final = {"delete_assignment": 3, "spoil_assignment": 2, "name_anybody": 3
 TEARS: Final = {"delete_lease": 2, "empty_lease": 2}
 #: What they do to rings: it breaks neither half.
 COVERS: Final = {"cover_others": 1}
+#: What happens besides, and how often in a run of mean length; drawn apart from all else.
+BESIDES: Final = {"stall_leases": 1, "share_amid_errors": 1, "name_unheard": 1}
+#: How many of the runs in which nobody edits assignments have shards in several namespaces.
+SPREAD_SHARE: Final = 0.4
 #: What may stay broken: there is no webhook.
 BREAKABLE: Final = tuple(each for each in Broken if each is not Broken.WEBHOOK)
 #: What concerns labels alone (of objects, of namespaces that a ring selects by), webhooks, or children of whom labels
@@ -65,14 +69,28 @@ def draw_ranges_plan(
         what = rng.choices(list(weights), weights=list(weights.values()))[0]
         actions.append(Action(moment, what, rng.getrandbits(32)))
         moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(1, 4) * lease
+    spread = False
     if chance:
-        actions = sorted([*actions, *draw_rare(seed, begins, ends_at)], key=lambda action: action.at)
+        # Shards see what others hold in their own namespace alone: without that look nothing helps against edits.
+        spread = by_hand is not EDITS and Random(f"ranges/spread/{seed}").random() < SPREAD_SHARE
+        edits = by_hand is not TEARS and not spread
+        more = [*draw_rare(seed, begins, ends_at), *_draw_besides(seed, begins, ends_at, edits=edits)]
+        actions = sorted([*actions, *more], key=lambda action: action.at)
     return replace(
         plan, shard_timings=plan.timings if scenario is None else plan.shard_timings, scenario=scenario, foreign=0,
         actions=tuple(actions), actions_from=begins, ends_at=ends_at, ranges=True,
         filters_shards=rng.random() < 0.5, select_namespaces=False,
-        broken=_draw_broken(seed) if chance else broken,
+        broken=_draw_broken(seed) if chance else broken, spread=spread,
     )  # fmt: skip
+
+
+def _draw_besides(seed: int, begins: float, ends: float, *, edits: bool) -> list[Action]:
+    rng = Random(f"ranges/besides/{seed}")
+    return [
+        Action(rng.uniform(begins, ends), what, rng.getrandbits(32))
+        for what, number in BESIDES.items() for _ in range(rng.randint(0, 2 * number))
+        if edits or what != "name_unheard"
+    ]  # fmt: skip
 
 
 def _draw_broken(seed: int) -> Broken | None:

@@ -34,6 +34,10 @@ class Holdings:
         """What the lease of `shard` says that it holds; nothing when somebody else has the lease."""
         return self._held.get(shard, NOWHERE)
 
+    def of_ring(self, ring: str) -> dict[str, HashRanges]:
+        """The same of each shard of a ring."""
+        return {shard: held for shard, held in self._held.items() if self._rings.get(shard) == ring}
+
     def named(self, ring: str) -> Named | None:
         """Who is named for what; `None`: there is no RingAssignment, or it makes no sense."""
         return self._named.get(ring)
