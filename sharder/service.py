@@ -13,7 +13,6 @@ import random
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from ssl import SSLContext
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -30,6 +29,7 @@ from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
 from shardsdk.lease.election import ElectionTimings
+from shardsdk.process.accepting import Tls
 from shardsdk.process.health import Address, Checks, Endpoints, serve
 from shardsdk.process.memory import give_back_memory
 from shardsdk.serving.certificate_spec import ServingNames
@@ -176,11 +176,11 @@ class _Service:
         endpoints, tls = Endpoints(metrics=self._telemetry.render, setting="metrics.bindAddress"), None
         if self._config.metrics.secure and self._certificates is not None:
             endpoints = replace(endpoints, guard=DelegatedAccess(self._api, self._clock).refusal)
-            tls = TlsSwitch(self._certificates.published).listening
+            tls = TlsSwitch(self._certificates.published).newest
         await self._serve(stack, self._config.metrics.bind_address, endpoints, tls)
 
     async def _serve(
-        self, stack: AsyncExitStack, address: BindAddress, endpoints: Endpoints, tls: SSLContext | None = None
+        self, stack: AsyncExitStack, address: BindAddress, endpoints: Endpoints, tls: Tls | None = None
     ) -> None:
         if address.enabled:
             await stack.enter_async_context(serve(Address(address.host, address.port), endpoints, tls))

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Final
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import in_pod
 from shardsdk.logs import logger_of
+from shardsdk.process.accepting import Acceptor, Tls, listen_at_each
+from shardsdk.process.waiting import Waiting
 
 if TYPE_CHECKING:
-    import ssl
-
     from aiohttp import web
 
 log: Final = logger_of(__name__)
@@ -48,6 +48,11 @@ Answer = Callable[["web.Request"], Awaitable["web.Response"]]
 CHECK_SECONDS: Final = 1.0
 #: Nobody sends these endpoints a body; aiohttp refuses larger ones.
 MAX_REQUEST_BYTES: Final = 1024
+#: Connections of one server that wait for a request, as many handshakes, and as many requests for each path at once:
+#: probes and scrapers are few.  The oldest makes room, but for a request that is being answered.
+CONNECTIONS_MAX: Final = 100
+#: How long one may be idle: longer than between two scrapes.
+IDLE_SECONDS: Final = 180.0
 #: How long a stopping server waits for its last answers.
 _STOP_SECONDS: Final = 1.0
 #: How long a server in a thread may take to bind its port.
@@ -191,38 +196,55 @@ class Endpoints:
 
 
 @asynccontextmanager
-async def serve(address: Address, endpoints: Endpoints, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Listen while the context lasts, over TLS if it is given; gives the port.
+async def serve(address: Address, endpoints: Endpoints, tls: Tls | None = None) -> AsyncIterator[int]:
+    """Listen while the context lasts, over TLS if it is given; gives the port (a Unix socket has none).
 
     Raises: ConfigurationError when the address cannot be listened on.
     """
-    from aiohttp import web  # costs a tenth of a second, and not every program serves
+    from shardsdk.process.answering import Connection, make_runner  # aiohttp's server costs a tenth of a second
 
-    app = web.Application(client_max_size=MAX_REQUEST_BYTES)
-    for name, checks in (("healthz", endpoints.healthz), ("readyz", endpoints.readyz)):
-        if checks is not None:
-            app.router.add_get(f"/{name}", partial(_answer_checks, name, checks))
-            app.router.add_get(f"/{name}/{{check}}", partial(_answer_checks, name, checks))
-    if endpoints.metrics is not None:
-        app.router.add_get("/metrics", partial(_answer_metrics, endpoints.metrics, endpoints.guard))
-    for path, answer in endpoints.more.items():
-        app.router.add_get(path, answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_SECONDS, handle_signals=False)
+    waiting = Waiting(CONNECTIONS_MAX)
+    runner = make_runner(_routes(endpoints), MAX_REQUEST_BYTES, _STOP_SECONDS, CONNECTIONS_MAX)
     await runner.setup()
     try:
-        site = (
-            web.UnixSite(runner, address.socket)
-            if address.socket
-            else web.TCPSite(runner, address.host or None, address.port, ssl_context=tls)
-        )
+        port, close = await _listen(address, endpoints, tls, partial(Connection, waiting, runner, IDLE_SECONDS))
         try:
-            await site.start()
-        except OSError as error:
-            raise ConfigurationError(_explain(address, endpoints, error)) from error
-        yield _bound_port(runner, address)
+            yield port
+        finally:
+            close()
     finally:
         await runner.cleanup()
         _remove(address)
+
+
+async def _listen(
+    address: Address, endpoints: Endpoints, tls: Tls | None, make: Callable[[], asyncio.Protocol]
+) -> tuple[int, Callable[[], None]]:
+    """The port, and what ends it."""
+    try:
+        if address.socket:
+            server = await asyncio.get_running_loop().create_unix_server(make, address.socket)
+            return 0, server.close
+        listeners = await listen_at_each(address.host, address.port)
+    except OSError as error:
+        raise ConfigurationError(_explain(address, endpoints, error)) from error
+    acceptors = [Acceptor(listener, tls, make, CONNECTIONS_MAX) for listener in listeners]
+
+    def close() -> None:
+        for acceptor in acceptors:
+            acceptor.close()
+
+    return listeners[0].getsockname()[1], close
+
+
+def _routes(endpoints: Endpoints) -> dict[str, Answer]:
+    routes: dict[str, Answer] = {}
+    for name, checks in (("healthz", endpoints.healthz), ("readyz", endpoints.readyz)):
+        if checks is not None:
+            routes[f"/{name}"] = routes[f"/{name}/{{check}}"] = partial(_answer_checks, name, checks)
+    if endpoints.metrics is not None:
+        routes["/metrics"] = partial(_answer_metrics, endpoints.metrics, endpoints.guard)
+    return routes | dict(endpoints.more)
 
 
 def _explain(address: Address, endpoints: Endpoints, error: OSError) -> str:
@@ -301,12 +323,6 @@ def _ask(name: str, check: Check) -> str | None:
 def _raised(name: str, error: BaseException) -> str:
     log.error("A health check raised", extra={"check": name}, exc_info=error)
     return f"{type(error).__name__}: {error}"
-
-
-def _bound_port(runner: web.AppRunner, address: Address) -> int:
-    for bound in () if address.socket else runner.addresses:
-        return int(bound[1])
-    return address.port
 
 
 async def _answer_checks(endpoint: str, checks: Checks, request: web.Request) -> web.Response:

@@ -92,9 +92,9 @@ class DelegatedAccess:
         """Why the caller that sent this Authorization header may not read; `None`: it may."""
         scheme, _, token = authorization.strip().partition(" ")
         token = token.strip()
-        if scheme.lower() != _SCHEME or not token:
+        if scheme.lower() != _SCHEME or not token or not token.isascii():
             return Refusal(401, 'send "Authorization: Bearer TOKEN", with a token of this cluster')
-        digest = hashlib.sha256(token.encode(errors="replace")).digest()
+        digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is not None and self._clock.monotonic() < known.until:
             return known.refusal

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,21 +18,21 @@ import uvicorn
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
+from shardsdk.process.accepting import BACKLOG, Acceptor, Tls, listen
 from shardsdk.process.health import Address, explain_listening
-from shardsdk.serving.accepting import Acceptor
-from shardsdk.serving.connections import WAITING_MAX, Connection, Waiting
+from shardsdk.process.waiting import Waiting
+from shardsdk.serving.connections import WAITING_MAX, Complaints, Connection
 from shardsdk.serving.tls import TlsSwitch
 
 #: API servers keep idle connections for 90 s; whoever closes first while the
 #: other sends loses that request, so we wait longer than they do.
 KEEP_ALIVE_SECONDS: Final = 120
-#: Admission calls end after timeoutSeconds 5; later nobody listens any more.
+#: What has begun is answered within, unless whoever serves says otherwise: admission calls end after timeoutSeconds,
+#: 5 of the sharder's; later nobody listens any more.
 FINISH_SECONDS: Final = 5
 #: One connection per running call: an API server runs at most 200 mutating
 #: requests at once by default (--max-mutating-requests-inflight).
 CONNECTIONS_MAX: Final = 2000
-#: Connections that wait to be accepted.
-BACKLOG: Final = 1024
 PORT_MAX: Final = 65535
 
 
@@ -53,21 +52,9 @@ def bind(address: Address, settings: SettingNames = SettingNames()) -> socket.so
     if not 0 <= address.port <= PORT_MAX:
         raise ConfigurationError(f"{settings.port} {address.port} is not a port; use 1 to {PORT_MAX}")
     try:
-        listener = _listen(address)
+        return listen(address.host, address.port)
     except OSError as error:
         raise ConfigurationError(_explain(address, settings, error)) from error
-    # Connections inherit it. asyncio would set it only on sockets made with the protocol's
-    # number; without, an answer's body waits 40 ms for the receipt of its head.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def _listen(address: Address) -> socket.socket:
-    if not address.host and socket.has_dualstack_ipv6():
-        family = socket.AF_INET6
-        return socket.create_server(("", address.port), family=family, backlog=BACKLOG, dualstack_ipv6=True)
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
 
 
 def _explain(address: Address, settings: SettingNames, error: OSError) -> str:
@@ -84,8 +71,9 @@ class _Server(uvicorn.Server):
     minute for each of any number of handshakes.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tls: Tls) -> None:
         super().__init__(config)
+        self._tls = tls
         self._told = asyncio.Event()
 
     def exit(self) -> None:
@@ -106,8 +94,7 @@ class _Server(uvicorn.Server):
             )  # type: ignore[call-arg]
             return made
 
-        assert self.config.ssl is not None
-        self.acceptors = [Acceptor(listener, self.config.ssl, connection) for listener in sockets or ()]
+        self.acceptors = [Acceptor(listener, self._tls, connection) for listener in sockets or ()]
         self.servers = cast("Any", self.acceptors)
         self.started = True
 
@@ -119,7 +106,7 @@ class _Server(uvicorn.Server):
 class WebhookServer:
     """One listening server: `bind()`, `run()` as a task, `stop_gracefully()`; `close()` undoes `bind()`.
 
-    `port` is the one that is listened on, once bound.
+    `port` is the one that is listened on, once bound.  A server that stops answers what has begun for `finish_seconds`.
     """
 
     def __init__(
@@ -130,31 +117,28 @@ class WebhookServer:
         clock: Clock,
         address: Address,
         settings: SettingNames = SettingNames(),
+        finish_seconds: int = FINISH_SECONDS,
     ) -> None:
         self._clock = clock
         self._address = address
         self._settings = settings
         self.port: int = self._address.port
         self._socket: socket.socket | None = None
-        self._listening = tls.listening
         self._ended = asyncio.Event()
-        self._server = _Server(self._configure(app))
+        self.finish_seconds: Final = finish_seconds
+        self._server = _Server(self._configure(app), tls.newest)
 
     def _configure(self, app: Any) -> uvicorn.Config:
-        def context(config: uvicorn.Config, default: Any) -> ssl.SSLContext:
-            return self._listening
-
         return uvicorn.Config(
             app,
-            http=cast("Any", partial(Connection, Waiting(WAITING_MAX))),
+            http=cast("Any", partial(Connection, Waiting(WAITING_MAX), Complaints(self._clock))),
             ws="none",
             interface="asgi3",
             lifespan="off",
-            ssl_context_factory=context,
             backlog=BACKLOG,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=FINISH_SECONDS,
+            timeout_graceful_shutdown=self.finish_seconds,
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -186,8 +170,8 @@ class WebhookServer:
         """Serve on for `grace_seconds` while telling callers to go, then finish and close.
 
         `quiet_seconds`: do so sooner once no call has come for that long. Whoever calls more seldom, and where the
-        server was, is refused then.  Returns when nothing is served any more, at most FINISH_SECONDS (and a little)
-        after the grace.
+        server was, is refused then.  Returns when nothing is served any more, at most `finish_seconds` (and a
+        little) after the grace.
         """
         self._server.config.encoded_headers.append((b"connection", b"close"))
         self._server.server_state.default_headers = self._server.config.encoded_headers

@@ -12,26 +12,20 @@ from shardsdk.serving.published import Published, build_context
 
 
 class TlsSwitch:
-    """A context to listen with; each handshake is passed on to the newest one.
+    """The context for the next handshake; none gets through while there is no certificate yet.
 
-    OpenSSL calls the server name callback for clients that name no server too
-    (an API server that calls an IP address does not), so every handshake
-    comes through here.  tests/unit/shardsdk/serving/test_server.py proves it.
+    OpenSSL's callback for server names could switch as well, but Python reads the name before
+    it asks, and writes a stack to stderr where that is not ASCII.
     """
 
     def __init__(self, published: Published) -> None:
         self._published = published
-        self._newest: ssl.SSLContext | None = None
-        self.listening: ssl.SSLContext = build_context(None)
-        self.listening.sni_callback = self._switch
+        self._newest = build_context(None)
         published.on_change(self._renew)
+
+    def newest(self) -> ssl.SSLContext:
+        """With the newest certificate."""
+        return self._newest
 
     def _renew(self) -> None:
         self._newest = build_context(self._published.pair)
-
-    def _switch(self, connection: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> int | None:
-        """Pass the handshake on; an alert (int) refuses it while there is no certificate yet."""
-        if self._newest is None:
-            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
-        connection.context = self._newest
-        return None

@@ -21,7 +21,8 @@ import uvloop
 from sharder.webhook.app import Limits, build_app
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import SystemClock
-from shardsdk.serving import accepting, connections
+from shardsdk.process import accepting
+from shardsdk.serving import connections
 from shardsdk.serving import server as server_module
 from shardsdk.serving.published import Published
 from shardsdk.serving.server import WebhookServer

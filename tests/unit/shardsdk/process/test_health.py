@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from shardsdk.errors import ConfigurationError
 from shardsdk.process import health
 from shardsdk.process.health import Address, Checks, Endpoints, listen_at, parse_address, serve, serve_in_thread
+from shardsdk.process.waiting import Waiting
+from shardsdk.serving.published import Published
+from shardsdk.serving.tls import TlsSwitch
+from tests.unit.shardsdk.serving.serving import connect, make_certificates, publish, trusting
 
 
 async def ask(port: int, path: str) -> tuple[int, str]:
@@ -144,6 +149,138 @@ async def test_a_server_in_a_thread_answers_while_the_main_loop_is_blocked() -> 
 
     with serve_in_thread(LOCAL, Endpoints(healthz=Checks({"clock": lambda: None}))) as port:
         assert fetch(port) == "ok"  # blocks this loop; a server inside it would never answer
+
+
+async def keep_asking(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], count: int) -> None:
+    for _ in range(count):
+        streams[1].write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await streams[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert await streams[0].readexactly(2) == b"ok"
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"])
+async def test_who_opens_connections_keeps_nobody_out(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CONNECTIONS_MAX", 3, raising=False)
+    async with serve(LOCAL, Endpoints(healthz=Checks())) as port, contextlib.AsyncExitStack() as held:
+        opened = []
+        for _ in range(8):
+            streams = await asyncio.open_connection("127.0.0.1", port)
+            held.callback(streams[1].transport.abort)
+            streams[1].write(said)
+            opened.append(streams)
+        async with asyncio.timeout(10):
+            for reader, _ in opened[:5]:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+        assert await ask(port, "/healthz") == (200, "ok")
+
+
+async def test_who_has_asked_before_is_not_closed_for_who_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CONNECTIONS_MAX", 3, raising=False)
+    async with serve(LOCAL, Endpoints(healthz=Checks())) as port, contextlib.AsyncExitStack() as held:
+        scraper = await asyncio.open_connection("127.0.0.1", port)
+        held.callback(scraper[1].transport.abort)
+        await keep_asking(scraper, 2)
+        for _ in range(8):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            held.callback(writer.transport.abort)
+        await keep_asking(scraper, 2)
+
+
+class Page:
+    """Metrics that are rendered as soon as `go_on` is set; `asked` counts who waits for them."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.asked = asyncio.Semaphore(0)
+
+    async def __call__(self) -> tuple[str, bytes]:
+        self.asked.release()
+        await self.go_on.wait()
+        return "text/plain", b"up 1\n"
+
+
+async def test_a_request_that_is_being_answered_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CONNECTIONS_MAX", 3)
+    page = Page()
+    async with (
+        serve(LOCAL, Endpoints(healthz=Checks(), metrics=page)) as port,
+        asyncio.TaskGroup() as tasks,
+        contextlib.AsyncExitStack() as held,
+    ):
+        scrape = tasks.create_task(ask(port, "/metrics"))
+        await asyncio.wait_for(page.asked.acquire(), 10)
+        for _ in range(8):
+            streams = await asyncio.open_connection("127.0.0.1", port)
+            held.callback(streams[1].transport.abort)
+            await keep_asking(streams, 2)
+        page.go_on.set()
+        assert await scrape == (200, "up 1\n")
+
+
+async def test_who_has_too_much_answered_at_once_is_refused_and_keeps_no_probe_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "CONNECTIONS_MAX", 3)
+    page = Page()
+    endpoints = Endpoints(healthz=Checks(), metrics=page)
+    async with serve(LOCAL, endpoints) as port, asyncio.TaskGroup() as tasks:
+        scrapes = [tasks.create_task(ask(port, "/metrics")) for _ in range(3)]
+        for _ in scrapes:
+            await asyncio.wait_for(page.asked.acquire(), 10)
+        assert await ask(port, "/metrics") == (503, "3 requests for this are being answered; ask again later\n")
+        assert await ask(port, "/healthz") == (200, "ok")
+        page.go_on.set()
+        assert [await each for each in scrapes] == [(200, "up 1\n")] * 3
+        assert await ask(port, "/metrics") == (200, "up 1\n")
+
+
+async def test_nothing_is_kept_of_who_is_gone_before_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, page = list[Waiting](), Page()
+
+    def make(most: int) -> Waiting:
+        made.append(Waiting(most))
+        return made[-1]
+
+    monkeypatch.setattr(health, "Waiting", make)
+    async with serve(LOCAL, Endpoints(healthz=Checks(), metrics=page)) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.wait_for(page.asked.acquire(), 10)
+        writer.transport.abort()
+        assert await ask(port, "/healthz") == (200, "ok")  # by now it is known
+        page.go_on.set()
+        assert await ask(port, "/metrics") == (200, "up 1\n")
+    assert not made[0]._strangers
+    assert not made[0]._answered
+
+
+async def test_who_does_not_even_begin_a_handshake_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CONNECTIONS_MAX", 3, raising=False)
+    stored = make_certificates()
+    published = Published()
+    publish(published, stored)
+    tls = TlsSwitch(published).newest
+    async with serve(LOCAL, Endpoints(healthz=Checks()), tls) as port, contextlib.AsyncExitStack() as held:
+        opened = []
+        for _ in range(8):
+            opened.append(await asyncio.open_connection("127.0.0.1", port))
+            held.callback(opened[-1][1].transport.abort)
+        async with asyncio.timeout(10):
+            for reader, _ in opened[:5]:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+        async with connect(trusting(stored)) as client, client.get(f"https://127.0.0.1:{port}/healthz") as answer:
+            assert await answer.text() == "ok"
+
+
+async def test_what_is_no_request_is_refused_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with serve(LOCAL, Endpoints(healthz=Checks())) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: many\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.0 400")
+        writer.close()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ async def test_who_is_granted_the_path_may_read_it(clock: VirtualClock) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer  ", "Basic Z29vZDo=", "good"])
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer  ", "Basic Z29vZDo=", "good", "Bearer \udcff"])
 def test_without_a_token_nobody_is_asked(authorization: str) -> None:
     @in_virtual_time
     async def scene(clock: VirtualClock) -> None:

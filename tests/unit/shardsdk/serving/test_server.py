@@ -16,7 +16,6 @@ from cryptography import x509
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.process.health import Address
-from shardsdk.serving import server as server_module
 from shardsdk.serving.published import Published
 from shardsdk.serving.server import SettingNames, WebhookServer, bind
 from shardsdk.serving.tls import TlsSwitch
@@ -89,10 +88,26 @@ async def test_a_handshake_before_the_first_certificate_is_refused_and_the_next_
             assert await answer.read() == b"now"
 
 
+async def test_a_server_name_of_any_bytes_is_no_matter() -> None:
+    published, stored = Published(), make_certificates()
+    publish(published, stored)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    caller = trusting(stored).wrap_bio(incoming, outgoing, server_hostname="some-name")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        caller.do_handshake()
+    hello = outgoing.read()
+    assert hello.count(b"some-name") == 1
+    async with serving(Echo(), published) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(hello.replace(b"some-name", b"some\xff\xfeame"))
+        assert await reader.readexactly(1) == b"\x16", "a handshake, no alert"
+        writer.close()
+
+
 async def test_tls_1_1_is_refused() -> None:
     published, stored = Published(), make_certificates()
     publish(published, stored)
-    assert TlsSwitch(published).listening.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert TlsSwitch(published).newest().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 async def test_no_request_fails_while_certificates_change() -> None:
@@ -248,13 +263,22 @@ async def test_a_server_serves_on_while_a_call(running: bool) -> None:
         await stop
 
 
-async def test_a_connection_that_never_asks_anything_does_not_hold_up_the_stop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server_module, "FINISH_SECONDS", 3600)
+async def test_what_has_begun_is_not_waited_for_any_longer_than_said() -> None:
+    published, stored, app = Published(), make_certificates(), Echo()
+    publish(published, stored)
+    app.hold.clear()
+    async with serving(app, published, finish_seconds=0) as server, connect(trusting(stored)) as client:
+        call = asyncio.create_task(client.post(url(server), data=b"slow"))
+        await app.begun.wait()
+        await server.stop_gracefully(0.0)
+        with pytest.raises(aiohttp.ClientError):
+            await call
+
+
+async def test_a_connection_that_never_asks_anything_does_not_hold_up_the_stop() -> None:
     published, stored = Published(), make_certificates()
     publish(published, stored)
-    async with serving(Echo(), published) as server:
+    async with serving(Echo(), published, finish_seconds=3600) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(stored))
         async with asyncio.timeout(50):
             await server.stop_gracefully(0.0)
