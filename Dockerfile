@@ -26,7 +26,7 @@ COPY sharder/ sharder/
 COPY crds/ sharder/crds/
 # Compiled here, once: it runs on a read-only root file system, and files' times mean nothing in layers.
 RUN cp -R shardsdk sharder /opt/sharder/lib/python3*/site-packages/ \
- && printf '#!/opt/sharder/bin/python3\nfrom sharder.cli import main\n\nraise SystemExit(main())\n' > /opt/sharder/bin/sharder \
+ && printf '#!/opt/sharder/bin/python3\nfrom sharder.__main__ import main\n\nraise SystemExit(main())\n' > /opt/sharder/bin/sharder \
  && chmod 0755 /opt/sharder/bin/sharder \
  && /opt/sharder/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/sharder/lib \
  && /opt/sharder/bin/sharder version \

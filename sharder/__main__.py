@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from sharder.cli import main
+from shardsdk.process.early import end_by_sigterm
+
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    end_by_sigterm()  # most of a start is loading
+    from sharder.cli import main as run
+
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -30,6 +30,8 @@ from shardsdk.errors import ShardingError
 
 __all__ = ["BoundLogger", "JsonFormatter", "LogFormat", "LogLevel", "TextFormatter", "setup_logging"]
 
+log: Final = logging.getLogger(__name__)
+
 
 class LogFormat(StrEnum):
     """How lines look."""
@@ -128,12 +130,24 @@ class Told(str):
 def setup_logging_unless_done() -> None:
     """Show lines of level info and above to people on stderr, unless the program has said how it logs."""
     root = logging.getLogger()
-    if root.hasHandlers() or logging.getLogger(__package__).hasHandlers():
-        return
-    level = root.level
-    setup_logging(LogLevel.INFO, LogFormat.TEXT)
-    if level != logging.WARNING:  # not what it is when nobody has set one
-        root.setLevel(level)
+    if not root.hasHandlers() and not logging.getLogger(__package__).hasHandlers():
+        level = root.level
+        setup_logging(LogLevel.INFO, LogFormat.TEXT)
+        if level != logging.WARNING:  # not what it is when nobody has set one
+            root.setLevel(level)
+    enable_loggers()
+
+
+def enable_loggers() -> None:
+    """Have those of this package show their lines again: `logging.config` disables them where it does not name them."""
+    ours = [name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] == __package__]
+    if disabled := [each for each in map(logging.getLogger, ours) if each.disabled]:
+        for logger in disabled:
+            logger.disabled = False
+        log.warning(
+            "Loggers of shardsdk were disabled, and are enabled again: pass disable_existing_loggers=False to"
+            " logging.config; what hides lines is a logger's level"
+        )
 
 
 def setup_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:

@@ -39,7 +39,7 @@ from shardsdk.kube.definitions import NotInstalled, apply_crds
 from shardsdk.kube.server import Access
 from shardsdk.lease.pod import hostname, lease_namespace
 from shardsdk.lease.pod import uid as pod_uid
-from shardsdk.logs import LogFormat, LogLevel, logger_of, setup_logging
+from shardsdk.logs import LogFormat, LogLevel, enable_loggers, logger_of, setup_logging
 from shardsdk.process.manager import Manager
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.process import ExitCode, exit_code_for, run_process
@@ -98,6 +98,7 @@ def run(options: Options) -> int:
     as_json = _setup_logging(options)
     try:
         program, manager = _load(options)
+        enable_loggers()
         spare_memory()
         return int(run_process(_run(program, manager, options)))
     except ShardingError as error:
@@ -182,7 +183,7 @@ async def _tell_of_namesake(api: Api, manager: Manager, namespace: str, clock: C
     shard = manager.shard or hostname()
     if manager.ring is None or pod_uid() is not None:
         return
-    if (holder := await find_namesake(api, shard, namespace, clock.now())) is not None:
+    if (holder := await find_namesake(api, shard, namespace, manager.ring, clock.now())) is not None:
         log.warning(
             "The name of this shard is in use; it waits until that process has stopped, or name it by --shard",
             extra={"shard": shard, "namespace": namespace, "holder": holder},

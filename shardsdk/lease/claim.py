@@ -123,8 +123,8 @@ class Claim:
         who = "this process" if ours else describe_holder(lease) or "nobody, but was not given back,"
         raise ConfigurationError(
             f"{self} is held by {who} as a shard of ring {lease.ring!r}, so it cannot be that of a shard of ring"
-            f" {self.ring!r}: give each ring's shards names of their own; if the other shard is gone for good, delete"
-            " its Lease"
+            f" {self.ring!r}: give each ring's shards names of their own (`--shard {self.ring}-{self.name}`); if the"
+            " other shard is gone for good, delete its Lease"
         )
 
 

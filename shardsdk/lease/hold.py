@@ -3,14 +3,24 @@
 Whoever is about to write asks `remaining()`, from any thread.  What the clock is
 found to have missed (`shardsdk.kube.lapses`) shortens it until a renewal that was
 sent afterwards is confirmed.  Once closed it is never opened again.
+
+`watched` tells who works under it when it is over, whatever event loops and the
+handlers of log lines do at that moment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
+
+#: How often the thread of `watched` looks at the clock while the hold is far from its end.
+WATCH_SECONDS: Final = 0.5
 
 
 class Hold:
@@ -69,3 +79,26 @@ class Hold:
     def close(self) -> None:
         """Allow no write any more."""
         self._closed = True
+
+
+@contextlib.contextmanager
+def watched(hold: Hold, clock: Clock, overdue: Callable[[], None]) -> Iterator[None]:
+    """Within this context a thread calls `overdue` once `hold` has ended.
+
+    The thread does nothing else, so that nothing can keep it: it neither renews nor logs.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        # Not `remaining`: a hold that was closed early still leaves the work until its end to stop.
+        while (left := hold.ends_at - clock.monotonic()) > 0:
+            if ended.wait(min(left, WATCH_SECONDS)):
+                return
+        if not ended.is_set():
+            overdue()
+
+    threading.Thread(target=watch, name="hold-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()

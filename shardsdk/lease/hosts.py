@@ -95,12 +95,13 @@ class ThreadHost:
     def _main(self, body: Body, ended: Ended) -> None:
         clean = False
         error: BaseException | None = None
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            try:
                 clean = runner.run(self._run(body))
-        except BaseException as raised:  # whatever it is, the owner must learn of it
-            error = raised
-        self.tell(lambda: ended(clean, error))
+            except BaseException as raised:  # whatever it is, the owner must learn of it
+                error = raised
+            # Before the loop is closed, which waits for what is left in its threads: a name that is looked up, say.
+            self.tell(lambda: ended(clean, error))
 
     async def _run(self, body: Body) -> bool:
         self._task = asyncio.current_task()

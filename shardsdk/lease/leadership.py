@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -26,14 +25,11 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.lease import pod
 from shardsdk.lease.election import LeaderElector
-from shardsdk.lease.hold import Hold
+from shardsdk.lease.hold import Hold, watched
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
 
 log: Final = logger_of(__name__)
-
-#: How often the thread looks at the clock while the hold is far from its end.
-WATCH_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class Candidate:
 
     async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]]) -> None:
         self.leads = True
-        with _watched(hold, self._clock, self._die) if self._threaded else contextlib.nullcontext():
+        with watched(hold, self._clock, self._die) if self._threaded else contextlib.nullcontext():
             try:
                 await lead(hold)
             finally:
@@ -135,23 +131,3 @@ class Candidate:
     async def _settle(self) -> None:
         for settled in self._settlers:
             await settled()
-
-
-@contextlib.contextmanager
-def _watched(hold: Hold, clock: Clock, die: Callable[[], None]) -> Iterator[None]:
-    """Within this context a thread calls `die` once `hold` has ended."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        # Not `remaining`: a hold that was closed early still leaves the work until its end to stop.
-        while (left := hold.ends_at - clock.monotonic()) > 0:
-            if ended.wait(min(left, WATCH_SECONDS)):
-                return
-        if not ended.is_set():
-            die()
-
-    threading.Thread(target=watch, name="leader-watch", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()

@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from enum import Enum
 from functools import partial
 from types import TracebackType
@@ -37,7 +37,7 @@ from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
 from shardsdk.lease import pod
 from shardsdk.lease.claim import Claim
-from shardsdk.lease.hold import Hold
+from shardsdk.lease.hold import Hold, watched
 from shardsdk.lease.hosts import Host, LoopHost, ThreadHost
 from shardsdk.lease.seat import Seat, take_seat
 from shardsdk.lease.steps import Loss, LossKind
@@ -94,8 +94,8 @@ class ShardLease:
     `ranges`: its ring assigns ranges of hashes, as `read_assignment` says, and the body works where `hold_ranges` does.
     Without it a lease made from an `Access` is not sought in such a ring.
 
-    `on_deadline` is called in the keeper's thread when the lease is lost, its
-    hold has ended, and the body has not.
+    `on_deadline` is called, in a thread that does nothing else, when the lease's hold has ended and the body has not,
+    nor, of a lost lease, what there is to do after it.  Do not log there: that waits for handlers.
 
     Raises: ConfigurationError for names and durations that cannot be; when entered, also for the ring.
     """
@@ -151,7 +151,7 @@ class ShardLease:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._in_body = False
-        self._body_ended = False
+        self._watched = ExitStack()
         self._cancelled = False
         self._tenure = self._make_tenure(rng, fenced=fenced is True)
 
@@ -166,9 +166,12 @@ class ShardLease:
             fenced=fenced,
         )
         listener = Listener(
-            acquired=self._tell_acquired, lost=self._tell_lost, overdue=self._overdue, observed=self._observe,
-            held=self._tell_held,
-        )  # fmt: skip
+            acquired=lambda: self._tell(self._on_acquired),
+            lost=lambda loss: self._tell(partial(self._on_lost, loss)),
+            overdue=self._overdue,
+            observed=self._observe,
+            held=lambda number: self._tell(lambda: self.on_held(number)),
+        )
         return Tenure(claim, self.timings, self.fence, clock=self._clock, rng=rng, listener=listener)
 
     def client(
@@ -241,7 +244,9 @@ class ShardLease:
         self._host.start(self._run, self._on_end)
         try:
             await self._ready.wait()
-        except asyncio.CancelledError:
+            if self._threaded and self.state is LeaseState.HELD and self._on_deadline is not None:
+                self._watched.enter_context(watched(self.fence, self._clock, self._on_deadline))
+        except (asyncio.CancelledError, RuntimeError):  # the latter where the system has no thread left
             await self._leave()
             raise
         if self._error is not None:
@@ -257,8 +262,9 @@ class ShardLease:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._in_body = False
-        self._body_ended = True
         lost = self.loss
+        if lost is None:  # else what its keeper waits for, such as a handler of log lines, may keep this loop as well
+            self._watched.close()
         # As in asyncio.timeout: the cancellation is ours only if nobody else asked for one too.
         ours = (
             self._cancelled
@@ -266,7 +272,8 @@ class ShardLease:
             and self._task.uncancel() <= self._cancelling
             and kind is asyncio.CancelledError
         )
-        await self._leave()
+        with self._watched:
+            await self._leave()
         if lost is not None and (ours or error is None):
             raise LeaseLost(lost.message) from error
 
@@ -306,10 +313,10 @@ class ShardLease:
         self._error = error
         if self._in_body and self.loss is None:
             loss = Loss(LossKind.DEADLINE, f"the keeper of {self.fence.name} has ended: {error!r}")
-            log.error("Lost the lease: %s", loss.message, extra=self._where())
             left = max(self.fence.ends_at - self._clock.monotonic(), 0.0)
             asyncio.get_running_loop().call_later(left, self._overdue)
             self._on_lost(loss)
+            log.error("Lost the lease: %s", loss.message, extra=self._where())
         elif self.state is not LeaseState.LOST:
             self.state = LeaseState.LEFT
         self._ended.set()
@@ -367,17 +374,9 @@ class ShardLease:
     def _observe(self, lease: Lease) -> None:
         self.looked_at = lease.metadata.label(LEASE_STATE_LABEL) not in _NOT_LOOKED_AT
 
-    def _tell_acquired(self) -> None:
-        self._tell(self._on_acquired)
-
-    def _tell_lost(self, loss: Loss) -> None:
-        self._tell(partial(self._on_lost, loss))
-
-    def _tell_held(self, number: int) -> None:
-        self._tell(lambda: self.on_held(number))
-
     def _overdue(self) -> None:
-        if not self._body_ended and self._on_deadline is not None:
+        # Else a thread watches the hold, whatever loops do.
+        if not self._threaded and self._in_body and self._on_deadline is not None:
             self._on_deadline()
 
     # Between the two.

@@ -7,9 +7,12 @@ own.  It knows nothing of the work that the lease covers.
 Guarantees (tests/unit/shardsdk/lease/test_shardlease.py, in virtual time):
 
 - The loss of the lease is told at the deadline, also while a request hangs, and
-  within `TICK_SECONDS` of waking up from a suspension.
+  within `TICK_SECONDS` of waking up from a suspension; before it is logged.
 - The hold is closed before the lease is given up, and once this ends for
   whatever reason.
+
+Does not guarantee: anything while a handler of log lines holds its loop.  An owner
+whose work must not outlast the hold has that watched (`shardsdk.lease.hold`).
 
 To end the work is the owner's; until the owner has called `leave`, the lease is
 kept or, once lost, left to run out.
@@ -178,23 +181,33 @@ class Tenure:
             if self._keeper.phase is Phase.HOLDING and not self._leaving.is_set():
                 log.info("Acquired the %s", self._claim, extra=self._fields())
                 self._listener.acquired()
-                if (loss := await self._keep(api)) is not None:
-                    await self._wait_for_end_of_work(loss)
+                if await self._keep(api):
+                    await self._wait_for_end_of_work()
             return await self._say_goodbye(api)
         finally:
             unsubscribe()
             self.hold.close()
 
-    async def _keep(self, api: Api) -> Loss | None:
-        """Keep the lease until it is lost or the owner leaves (`None`); whatever else ends this is a loss as well."""
+    async def _keep(self, api: Api) -> bool:
+        """Keep the lease until it is lost, or the owner leaves (`False`); whatever else ends this is a loss as well."""
+        failure: Exception | None = None
         try:
             await self._drive(api, _NOT_HOLDING)
         except Exception as error:
-            log.exception("The keeper of the %s failed", self._claim, extra=self._fields())
-            return Loss(LossKind.DEADLINE, f"the keeper of the {self._claim} failed: {error!r}")
-        if self._keeper.loss is None and not self._leaving.is_set():
-            return Loss(LossKind.DEADLINE, f"the keeper of the {self._claim} has stopped")
-        return self._keeper.loss
+            failure = error
+            loss: Loss | None = Loss(LossKind.DEADLINE, f"the keeper of the {self._claim} failed: {error!r}")
+        else:
+            loss = self._keeper.loss
+            if loss is None and not self._leaving.is_set():
+                loss = Loss(LossKind.DEADLINE, f"the keeper of the {self._claim} has stopped")
+        if loss is None:
+            return False
+        # First the owner, then who reads of it: a handler of log lines may wait for a network that is gone.
+        if loss.kind is LossKind.TAKEN:
+            self.hold.close()
+        self._listener.lost(loss)
+        log.error("Lost the lease: %s", loss.message, exc_info=failure, extra=self._fields())
+        return True
 
     async def _drive(self, api: Api, until: frozenset[Phase]) -> None:
         """Do what the keeper says until it is in one of these phases, or until the owner leaves."""
@@ -333,12 +346,8 @@ class Tenure:
             self._told = why
         self._keeper.failed(self._moment(), why, retry_after_seconds=retry_after_seconds, rejected=rejected)
 
-    async def _wait_for_end_of_work(self, loss: Loss) -> None:
-        """Wait for the owner, who is told now, and told once more when the hold ends."""
-        log.error("Lost the lease: %s", loss.message, extra=self._fields())
-        if loss.kind is LossKind.TAKEN:
-            self.hold.close()
-        self._listener.lost(loss)
+    async def _wait_for_end_of_work(self) -> None:
+        """Wait for the owner, who was told of the loss, and is told once more when the hold ends."""
         while not self._leaving.is_set() and (left := self.hold.ends_at - self._clock.monotonic()) > 0:
             await _wait(self._leaving, min(left, TICK_SECONDS))
         if not self._leaving.is_set():

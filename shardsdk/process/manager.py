@@ -363,7 +363,7 @@ class Manager:
             ended = await workload.run(self.stopping, self._grace_seconds)
         if ended is Ended.STUCK:
             # No lease is released: it runs out, and whoever takes over is safe.
-            world.die(ExitCode.STUCK, "reconciles still run although the time for stopping is over")
+            world.die(ExitCode.STUCK, f"the time for stopping is over, and there still run: {workload.left}")
         return ended.exit_code
 
     def _make_caches(self, world: World, api: Api, shard: Identity | None) -> Caches:

@@ -72,6 +72,19 @@ async def run_together(
             stuck(failure)
 
 
+async def end(
+    tasks: Sequence[asyncio.Task[Any]], grace_seconds: float, cancel_seconds: float
+) -> set[asyncio.Task[Any]]:
+    """Wait for `tasks`, then cancel those that have not ended; gives those that do not end at all."""
+    if not tasks:
+        return set()
+    await asyncio.wait(tasks, timeout=grace_seconds)
+    for task in tasks:
+        task.cancel()
+    _, running = await asyncio.wait(tasks, timeout=cancel_seconds)
+    return running
+
+
 def _judge(above: Sequence[asyncio.Task[ExitCode]], below: Sequence[asyncio.Task[object]]) -> ExitCode:
     """The worst that those which have ended say.  Raises: what one has raised."""
     codes = [part.result() for part in above if part.done()]

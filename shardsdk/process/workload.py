@@ -31,6 +31,7 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.process.process import ExitCode, exit_code_for
 from shardsdk.process.ringcheck import RingCheck
+from shardsdk.process.together import end
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.queueing.metrics import Metrics
@@ -52,6 +53,8 @@ log: Final = logger_of(__name__)
 
 #: How long a reconcile that was cancelled because the time for stopping is over may take to end.
 CANCEL_SECONDS: Final = 2.0
+#: How many parts that still run are named.
+MAX_NAMED: Final = 5
 
 
 class Ended(Enum):
@@ -117,6 +120,8 @@ class Workload:
         self._ring_check = self._make_ring_check(work.specs)
         self._controllers = [self._make_controller(spec) for spec in work.specs]
         self._holder = None if lease is None else self._make_holder(lease)
+        #: Of what was to stop, what still ran when `run` returned; empty: nothing.
+        self.left = ""
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
         """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
@@ -146,9 +151,13 @@ class Workload:
                 ended = _judge(done)
             await self._stop_feeding()
             told_at = self._clock.monotonic() if stop.is_set() else None
-            running = await _end(working, grace_seconds) | await self._end_tasks(tasks, told_at)
+            reconciling = await end(working, grace_seconds, CANCEL_SECONDS)
+            running = await self._end_tasks(tasks, told_at)
             await self._recorder.flush_in_passing()
-            return Ended.STUCK if running else ended
+            # Both now, and not as each was waited for: meanwhile it may have ended.
+            stuck = any(not task.done() for task in (*reconciling, *running))
+            self.left = self._describe_left([task.get_name() for task in running if not task.done()])
+            return Ended.STUCK if stuck else ended
         except asyncio.CancelledError:
             await self._stop_feeding()
             for task in (stopping, *working, *tasks):
@@ -195,16 +204,20 @@ class Workload:
         if patient and told_at is not None:
             until = told_at + max(spec.grace_seconds for spec in self._tasks)
             await asyncio.wait(patient, timeout=max(until - self._clock.monotonic(), 0.0))
-        return await _end(tasks[::-1], 0.0)
+        return await end(tasks[::-1], 0.0, CANCEL_SECONDS)
 
     def check_synced(self) -> str | None:
         """Which caches are not complete, and why; `None`: all are."""
         return self._caches.check_synced()
 
-    @property
-    def running(self) -> int:
-        """How many reconciles run now."""
-        return sum(each.running for each in self._controllers)
+    def _describe_left(self, tasks: Sequence[str]) -> str:
+        left = [
+            f"the reconcile of {request} by {each.name}"
+            for each in self._controllers
+            for request in each.not_at_rest()[: each.running]  # those that are worked on come first
+        ] + [f"task {name}" for name in tasks]
+        more = [f"{len(left) - MAX_NAMED} more"] if len(left) > MAX_NAMED else []
+        return ", ".join(left[:MAX_NAMED] + more)
 
     def explain(self, request: Request) -> list[Explanation]:
         """What an object waits for, in each controller: first those that have it."""
@@ -371,17 +384,6 @@ class Workload:
         if self._threads is None:
             self._threads = Threads(self._plain_concurrency)
         return self._threads.wrap(function)  # type: ignore[arg-type]
-
-
-async def _end(tasks: Sequence[asyncio.Task[Any]], grace_seconds: float) -> set[asyncio.Task[Any]]:
-    """Wait for `tasks`, then cancel those that have not ended; gives those that do not end at all."""
-    if not tasks:
-        return set()
-    await asyncio.wait(tasks, timeout=grace_seconds)
-    for task in tasks:
-        task.cancel()
-    _, running = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-    return running
 
 
 def _judge(done: set[asyncio.Task[Any]]) -> Ended:

@@ -49,7 +49,6 @@ ALLOWED = {
 #: Modules that speak of the process itself, of its credentials, certificates, ports and leadership.
 ABOUT_THE_PROCESS = (
     "sharder/cli.py",
-    "sharder/lifecycle.py",
     "sharder/replica.py",
     "sharder/service.py",
     "sharder/install.py",
@@ -58,19 +57,24 @@ ABOUT_THE_PROCESS = (
     "shardsdk/admission/registration.py",
     "shardsdk/admission/service.py",
     "shardsdk/commands/run.py",
+    "shardsdk/kube/authority.py",
     "shardsdk/kube/certificates.py",
     "shardsdk/kube/credentials.py",
     "shardsdk/kube/cut.py",
     "shardsdk/kube/fencing.py",
     "shardsdk/kube/openid.py",
+    "shardsdk/kube/outage.py",
     "shardsdk/kube/reflector.py",
+    "shardsdk/logs.py",
+    "shardsdk/process/accepting.py",
     "shardsdk/process/health.py",
     "shardsdk/process/mainloop.py",
     "shardsdk/process/process.py",
     "shardsdk/process/rights.py",
-    "shardsdk/serving/accepting.py",
     "shardsdk/serving/certificate_watcher.py",
+    "shardsdk/serving/connections.py",
     "shardsdk/serving/delegated.py",
+    "shardsdk/serving/expiry.py",
     "shardsdk/serving/secretstore.py",
 )
 

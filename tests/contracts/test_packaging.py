@@ -112,8 +112,8 @@ def test_a_shard_needs_no_web_framework(metadata: Message) -> None:
 def test_wheel_brings_the_commands(wheel: zipfile.ZipFile) -> None:
     entry = wheel.read(f"controller_sharding-{VERSION}.dist-info/entry_points.txt").decode()
 
-    assert "sharder = sharder.cli:main" in entry
-    assert "shardsdk = shardsdk.cli:main" in entry
+    assert "sharder = sharder.__main__:main" in entry
+    assert "shardsdk = shardsdk.__main__:main" in entry
 
 
 def test_wheel_brings_the_kubectl_plugin_under_the_names_that_kubectl_looks_for(wheel: zipfile.ZipFile) -> None:

@@ -25,14 +25,14 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
 users: [{name: u, user: {token: t}}]
 """
 SIGNALLED = """
-import asyncio, logging, sys, time
+import asyncio, logging, os, signal, sys, time
 import sharder.lifecycle
 
 async def run():
     print("running", flush=True)
 {body}
 
-logging.basicConfig(level="INFO", format="%(levelname)s %(message)s %(signal)s")
+logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
 logging.getLogger("asyncio").disabled = True
 sharder.lifecycle.STOP_MARGIN_SECONDS = 0.0
 sys.exit(sharder.lifecycle.run_until_signal(run, stop_limit_seconds={limit}))
@@ -76,9 +76,13 @@ class Processes:
         self.started.append(process)
         return process
 
+    def run_signalled(self, body: str, limit: float | None = 15) -> Process:
+        """A process whose coroutine has this body."""
+        return self.run(SIGNALLED.format(body=_indent(body), limit=limit))
+
     def signalled(self, body: str, limit: float | None = 15) -> Process:
         """A process whose coroutine has this body and runs already."""
-        process = self.run(SIGNALLED.format(body=_indent(body), limit=limit))
+        process = self.run_signalled(body, limit)
         assert read_line(process) == "running\n"
         return process
 
@@ -136,13 +140,48 @@ finally:
 """
 
 
+BLOCKED_BEFORE = """
+signal.raise_signal(signal.SIGTERM)
+print("stopping", flush=True)
+signal.raise_signal(signal.SIGTERM)
+"""
+#: The first signal, while nobody reads what the process writes to stderr.
+NOT_READ = """
+_, full = os.pipe()
+os.set_blocking(full, False)
+try:
+    while True:
+        os.write(full, b"x" * 4096)
+except BlockingIOError:
+    os.set_blocking(full, True)
+os.dup2(full, 2)
+signal.raise_signal(signal.SIGTERM)
+await asyncio.Event().wait()
+"""
+
+
+NO_THREAD_LEFT = """
+import threading
+def start(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = start
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_a_signal_stops_it_also_where_no_thread_is_left_for_the_limit(processes: Processes) -> None:
+    process = processes.run_signalled(NO_THREAD_LEFT + STOPS_IN_ORDER)
+    out, err = process.communicate(timeout=50)
+    assert (process.returncode, out) == (0, "running\nstopped in order\n"), err
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_stops_in_order(processes: Processes, number: signal.Signals) -> None:
     process = processes.signalled(STOPS_IN_ORDER)
     process.send_signal(number)
     out, err = process.communicate()
     assert (process.returncode, out) == (0, "stopped in order\n")
-    assert err == f"INFO stopping; a second signal ends the process at once {number.name}\n"
+    assert err == f"INFO Stopping; a second signal ends the process at once signal={number.name}\n"
 
 
 def test_a_service_that_lets_the_cancellation_through_ends_with_zero(processes: Processes) -> None:
@@ -161,6 +200,17 @@ def test_the_second_signal_ends_it_at_once(processes: Processes, body: str, numb
     assert process.wait(timeout=50) == 128 + number
 
 
+def test_the_second_signal_ends_it_also_where_the_loop_was_blocked_before_the_first(processes: Processes) -> None:
+    process = processes.run_signalled(BLOCKED_BEFORE)
+    out, _ = process.communicate(timeout=50)
+    assert (process.returncode, out) == (128 + signal.SIGTERM, "running\nstopping\n")
+
+
+def test_a_stop_takes_no_longer_where_nobody_reads_its_log(processes: Processes) -> None:
+    process = processes.signalled(NOT_READ, limit=0.1)
+    assert process.wait(timeout=50) == 1
+
+
 def test_a_stop_that_takes_too_long_is_ended(processes: Processes) -> None:
     process = processes.signalled(NEVER_STOPS, limit=0.1)
     process.terminate()
@@ -172,6 +222,14 @@ def test_a_stop_that_takes_too_long_is_ended(processes: Processes) -> None:
 def test_the_loop_is_uvloops(processes: Processes) -> None:
     process = processes.signalled("print(type(asyncio.get_running_loop()).__module__, flush=True)\nreturn 0")
     assert read_line(process) == "uvloop\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_it_takes_as_many_open_files_as_it_may_have(processes: Processes) -> None:
+    few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))\n"
+    body = "print(*resource.getrlimit(resource.RLIMIT_NOFILE), flush=True)\nreturn 0"
+    process = processes.run(few + SIGNALLED.format(body=_indent(body), limit=None))
+    assert (read_line(process), read_line(process)) == ("running\n", "512 512\n")
 
 
 def test_the_service_gets_configuration_and_access_and_gives_the_exit_code(processes: Processes) -> None:

@@ -74,6 +74,27 @@ def test_a_manager_in_a_program_that_says_nothing_shows_time_level_and_logger() 
     assert line.partition(" ")[2].startswith("CRITICAL shardsdk.process.process: The process cannot run: grace_seconds")
 
 
+#: What `logging.config` does to loggers that are there already, unless it is told not to.
+DISABLED = """
+import logging.config, shardsdk.process.manager
+logging.config.dictConfig({"version": 1, "formatters": {"short": {"format": "%(levelname)s %(message)s"}},
+    "handlers": {"all": {"class": "logging.StreamHandler", "formatter": "short"}},
+    "root": {"handlers": ["all"], "level": "INFO"}})
+"""
+
+
+def test_a_manager_enables_the_lines_that_a_configuration_of_logging_has_disabled_and_says_so() -> None:
+    warning, critical = lines_of(MANAGER, DISABLED)
+    assert warning.startswith("WARNING Loggers of shardsdk were disabled, and are enabled again")
+    assert critical.startswith("CRITICAL The process cannot run: grace_seconds")
+
+
+def test_one_in_a_loop_of_the_programs_says_all_the_same_why_it_ends() -> None:
+    program = MANAGER.replace("Manager(", "import asyncio\nasyncio.run(Manager(").replace(".run()", ".run_async())")
+    (critical,) = lines_of(program, DISABLED)
+    assert critical.startswith("CRITICAL The process cannot run: grace_seconds")
+
+
 def test_a_manager_leaves_the_format_of_a_program_that_has_one() -> None:
     [line] = lines_of(MANAGER, "logging.basicConfig(format='MINE %(message)s')")
 

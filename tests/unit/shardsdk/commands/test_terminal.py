@@ -14,6 +14,7 @@ import pytest
 from shardsdk.commands import run
 from shardsdk.commands.terminal import TerminalFormatter
 from shardsdk.logs import logger_of
+from shardsdk.process.process import ExitCode
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 
 
@@ -44,6 +45,23 @@ def test_levels_have_colours_where_there_are_some() -> None:
     )
     assert "\x1b[32mINFO" in line("Here", colours=True, level=logging.INFO)
     assert "\x1b" not in line("Here")
+
+
+def test_a_program_whose_configuration_of_logging_disables_lines_runs_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logger = logging.getLogger("shardsdk.terminal-test")
+
+    def load(options: run.Options) -> tuple[None, None]:
+        logger.disabled = True
+        return None, None
+
+    async def tell(*_: object) -> ExitCode:
+        return ExitCode.FAILED if logger.disabled else ExitCode.OK
+
+    for name, stub in {"_load": load, "_run": tell, "_setup_logging": bool, "spare_memory": int}.items():
+        monkeypatch.setattr(run, name, stub)
+    assert run.run(run.Options("a.py")) == ExitCode.OK
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[2Jb", "a\rb"])

@@ -150,7 +150,8 @@ class TestAcquiring:
         )
 
     def test_one_process_cannot_be_a_shard_of_two_rings_under_one_name(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"this process as a shard of ring 'other'.*names of their own"):
+        said = r"this process as a shard of ring 'other'.*names of their own \(`--shard example-shard-a`\)"
+        with pytest.raises(ConfigurationError, match=said):
             Driver(server=lease_of(ring="other")).acquire()
 
     @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def test_a_leader_that_ends_in_time_is_left_alone() -> None:
 
     await candidate.run(api, lead)
     for thread in threading.enumerate():
-        if thread.name == "leader-watch":
+        if thread.name == "hold-watch":
             thread.join(WAIT_SECONDS)
     assert not died.is_set()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NoReturn
 
 import pytest
@@ -38,6 +40,32 @@ async def eventually(condition: Callable[[], bool], seconds: float = 40.0) -> No
 def block(seconds: float) -> None:
     """What a reconciler does that should have been run in a thread."""
     time.sleep(seconds)
+
+
+class Blocking(logging.Handler):
+    """Sends lines to who does not take them: from the first that begins like this, it waits until `let_go` is set."""
+
+    def __init__(self, beginning: str) -> None:
+        super().__init__()
+        self._beginning = beginning
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(self._beginning):
+            self.reached.set()
+            self.let_go.wait()
+
+
+@contextmanager
+def logging_to(handler: Blocking) -> Iterator[None]:
+    logger = logging.getLogger("shardsdk")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        handler.let_go.set()
+        logger.removeHandler(handler)
 
 
 def keepers() -> list[threading.Thread]:
@@ -109,6 +137,116 @@ async def test_the_body_is_cancelled_from_the_keepers_thread() -> None:
         await work()
 
 
+@pytest.mark.parametrize("line", ["Could not renew the ", "Lost the lease: "])
+async def test_the_deadline_is_told_whatever_log_line_its_keeper_waits_for(line: str) -> None:
+    api, handler = MemoryApi(MemoryServer(), SystemClock()), Blocking(line)
+    told: list[float] = []
+    deadline = threading.Event()
+
+    def tell() -> None:
+        told.append(lease.fence.remaining())
+        deadline.set()
+
+    lease: ShardLease = shard(api, on_deadline=tell)
+
+    async def work() -> None:
+        async with lease:
+            api.fault = Fault.REFUSED
+            try:
+                assert deadline.wait(40), "nobody told"  # a body that heeds nothing
+                assert handler.reached.is_set()
+            finally:
+                handler.let_go.set()
+            await asyncio.sleep(60)
+
+    with logging_to(handler), pytest.raises(LeaseLost):
+        await work()
+    assert len(told) == 1
+    assert told[0] <= 0
+
+
+async def test_the_body_is_told_of_the_loss_before_anybody_reads_of_it() -> None:
+    api, handler = MemoryApi(MemoryServer(), SystemClock()), Blocking("Lost the lease: ")
+    lease = shard(api)
+
+    async def work() -> None:
+        async with lease:
+            api.fault = Fault.LOST
+            try:
+                async with asyncio.timeout(40):
+                    await asyncio.Event().wait()
+            finally:
+                lost = lease.loss
+                reached = await asyncio.to_thread(handler.reached.wait, 40)
+                handler.let_go.set()
+                assert reached
+                assert lost is not None
+
+    with logging_to(handler), pytest.raises(LeaseLost):
+        await work()
+
+
+async def test_a_lost_leases_deadline_is_told_also_where_the_body_has_ended_and_its_keeper_cannot() -> None:
+    """This loop waits for the keeper, then for the handler; what the body has left in threads goes on meanwhile."""
+    handler, api = Blocking("Lost the lease: "), MemoryApi(MemoryServer(), SystemClock())
+    told = threading.Event()
+
+    def tell() -> None:
+        told.set()
+        handler.let_go.set()
+
+    async def work() -> None:
+        async with shard(api, on_deadline=tell):
+            api.fault = Fault.LOST
+            await asyncio.Event().wait()
+
+    rescue = threading.Timer(40, handler.let_go.set)
+    rescue.start()
+    with logging_to(handler), pytest.raises(LeaseLost):
+        await work()
+    rescue.cancel()
+    assert told.is_set()
+
+
+async def test_a_lost_leases_deadline_is_not_told_because_its_keeper_has_left_something_in_a_thread() -> None:
+    """Such as a name that is looked up; nobody can cancel that, and a loop is not closed before it has ended."""
+    api, told, let_go = MemoryApi(MemoryServer(), SystemClock()), threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[MemoryApi]:
+        asyncio.get_running_loop().run_in_executor(None, let_go.wait, 60)
+        yield api
+
+    def tell() -> None:
+        told.set()
+        let_go.set()
+
+    timings = LeaseTimings(lease_duration=10, renew_deadline=1.4, retry_period=0.2)
+    lease = ShardLease(connect, RING, SHARD, NAMESPACE, instance="uid-1", timings=timings, on_deadline=tell)
+
+    async def work() -> None:
+        async with lease:
+            api.fault = Fault.LOST
+            await asyncio.Event().wait()
+
+    with pytest.raises(LeaseLost):
+        await work()
+    assert not told.is_set()
+    assert len(keepers()) == 1
+    let_go.set()
+    await eventually(lambda: not keepers())
+
+
+async def test_a_body_that_has_ended_is_told_no_deadline() -> None:
+    told = threading.Event()
+    async with shard(MemoryApi(MemoryServer(), SystemClock()), on_deadline=told.set):
+        watches = [thread for thread in threading.enumerate() if thread.name == "hold-watch"]
+        assert len(watches) == 1
+    await asyncio.to_thread(watches[0].join, 40)
+    assert not watches[0].is_alive()
+    assert not told.is_set()
+
+
 async def test_its_thread_ends_with_it() -> None:
     async with shard(MemoryApi(MemoryServer(), SystemClock())):
         assert len(keepers()) == 1
@@ -168,3 +306,22 @@ async def test_writes_are_awaited_on_the_bodys_loop_before_the_release() -> None
     found = lease_in(server, SHARD)
     assert found is not None
     assert found.holder == ""
+
+
+async def test_where_no_thread_can_watch_there_is_no_body_and_the_lease_is_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, start = MemoryServer(), threading.Thread.start
+
+    def start_most(thread: threading.Thread) -> None:
+        if thread.name == "hold-watch":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_most)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await shard(MemoryApi(server, SystemClock()), on_deadline=lambda: None).__aenter__()
+    found = lease_in(server, SHARD)
+    assert found is not None
+    assert found.holder == ""
+    await eventually(lambda: not keepers())

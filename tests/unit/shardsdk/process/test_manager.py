@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -18,6 +18,7 @@ from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.manager import Manager, World
 from shardsdk.process.process import ExitCode
+from shardsdk.process.workload import CANCEL_SECONDS
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, PartialObject
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import ControllerSpec, Reconcile, controller_for
@@ -36,6 +37,7 @@ class Stage:
     clock: VirtualClock
     server: MemoryServer = field(default_factory=MemoryServer)
     deaths: list[int] = field(default_factory=list)
+    last_words: list[str] = field(default_factory=list)
     reconciled: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -54,8 +56,12 @@ class Stage:
 
         return World(
             keeper, connect, self.clock, Random(1), threaded=False, serve=False, signals=False,
-            die=lambda code, why: self.deaths.append(code),
+            die=self.die,
         )  # fmt: skip
+
+    def die(self, code: int, why: str) -> None:
+        self.deaths.append(code)
+        self.last_words.append(why)
 
     def secret(self, name: str, shard: str = "shard-1") -> None:
         metadata = {"name": name, "namespace": "default", "labels": {RING.shard: shard}}
@@ -188,12 +194,48 @@ async def test_what_cannot_be_stopped_ends_with_the_process(clock: VirtualClock)
     gate = asyncio.Event()
 
     stage.secret("mine")
-    process = stage.start(manager := stage.manager(stubborn(gate), grace_seconds=8))
+
+    async def stay(api: Api) -> None:
+        while not gate.is_set():
+            with suppress(asyncio.CancelledError):
+                await gate.wait()
+
+    manager = stage.manager(stubborn(gate), grace_seconds=8).run_task(stay)
+    process = stage.start(manager)
     await clock.sleep(5)
     manager.stopping.set()
     assert await process is ExitCode.STUCK
     assert stage.deaths == [ExitCode.STUCK]
+    assert stage.last_words == [
+        "the time for stopping is over, and there still run: the reconcile of default/mine by secrets, task stay"
+    ]
     gate.set()
+
+
+@in_virtual_time
+async def test_what_has_ended_while_the_tasks_did_is_not_stuck(clock: VirtualClock) -> None:
+    stage = Stage(clock)
+    stage.secret("mine")
+
+    async def slow(context: Ctx) -> None:
+        until = clock.monotonic() + 5 + 8 + CANCEL_SECONDS + 1
+        while clock.monotonic() < until:  # as a plain function, it does not heed its cancellation
+            with suppress(asyncio.CancelledError):
+                await clock.sleep(until - clock.monotonic())
+
+    async def serve(api: Api) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await clock.sleep(CANCEL_SECONDS - 0.5)
+
+    manager = stage.manager(slow, grace_seconds=8).run_task(serve)
+    process = stage.start(manager)
+    await clock.sleep(5)
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+    assert stage.deaths == []
+    assert stage.holder() == ""
 
 
 @in_virtual_time
