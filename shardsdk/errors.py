@@ -10,6 +10,7 @@
     │   ├── Unauthorized        401                                     BACKOFF
     │   ├── Forbidden           403                                     BACKOFF
     │   ├── NotFound            404                                     NEVER
+    │   │   └── NotServed       404 that names no object                NEVER
     │   ├── MethodNotAllowed    405                                     NEVER
     │   ├── AlreadyExists       409, reason AlreadyExists               REFRESH
     │   ├── Conflict            409                                     REFRESH
@@ -52,6 +53,7 @@ __all__ = [
     "LeaseLost",
     "MethodNotAllowed",
     "NotFound",
+    "NotServed",
     "RetryRule",
     "ServerError",
     "ShardingError",
@@ -115,13 +117,17 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: an RBAC rule is missing (it may be granted later)."""
+    """403: an RBAC rule is missing, or somebody refuses (an admission webhook may do so by 404); either may change."""
 
     retry = RetryRule.BACKOFF
 
 
 class NotFound(ApiError):
     """404: no such object or resource."""
+
+
+class NotServed(NotFound):
+    """404 that names no object: its type, or its version, is not served now, and it may be there all the same."""
 
 
 class MethodNotAllowed(ApiError):
@@ -197,6 +203,9 @@ class TooManyWrites(ShardingError):
 
 class TerminalError(ShardingError):
     """Raised by a reconciler whose error no retry can mend; the item waits for its next event."""
+
+    #: What leads to another attempt, for people.
+    waits_for = "its next event"
 
 
 def may_be_executed(error: BaseException) -> bool:

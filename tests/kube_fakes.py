@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api, WatchEvent, WatchKind
+from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.reflector import Delta, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
@@ -146,6 +148,8 @@ class ScriptedApi:
         self.clock = clock
         self.scripts = [list(script) for script in scripts]
         self.asked: list[Asked] = []
+        self.initial_events: defaultdict[Resource, InitialEvents] = defaultdict(InitialEvents)
+        self.bookmarked: set[Resource] = set()
         #: Watches that were asked for while another one was still open.
         self.overlaps = 0
         self.page_size = 2

@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 #: Owners remembered at most, of each kind of memory.
 MAX_REMEMBERED: Final = 100_000
-#: A watch that shows what is older than our own write lags; one that is silent for this long is begun anew.
+#: A watch that shows what is older than our own write lags.  After so long the owner is read: where bookmarks come, a
+#: watch that is silent for less is taken for dead; where none do, it may stay behind for minutes.
 MAX_LAG_SECONDS: Final = SILENCE_SECONDS + 10.0
 
 

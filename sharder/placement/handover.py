@@ -31,11 +31,11 @@ from sharder.placement.label_writer import LabelWriter
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
 from sharder.takeover.controller import TakeoverController
-from shardsdk.errors import FenceClosed, NotFound, RetryRule, ShardingError
+from shardsdk.errors import FenceClosed, NotFound, NotServed, RetryRule, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.objects import SlimMeta, SlimObject
+from shardsdk.protocol.objects import SlimMeta
 
 log = logging.getLogger(__name__)
 
@@ -335,6 +335,8 @@ class Handovers:
             owner = await self._writer.assign(
                 family.key, family.resource, family.meta, target, clear_drain=True, in_family=True
             )
+        except NotServed:
+            raise  # it may be there all the same
         except NotFound:
             self._ended(family)
             return
@@ -364,6 +366,8 @@ class Handovers:
                 return False
             try:
                 await self._write_child(family, child, current, target)
+            except NotServed:
+                raise  # it may be there all the same; of a type that is gone for good the ring soon knows
             except NotFound:
                 return True
             except ShardingError as error:
@@ -392,6 +396,5 @@ class Handovers:
         found = await self._api.find(resource, meta.name, meta.namespace or None)
         if found is None:
             return None
-        obj: SlimObject = slim(found)
-        reference = obj.metadata.controller
-        return obj.metadata if reference is not None and reference.uid == family.meta.uid else None
+        now: SlimMeta = slim(found).metadata
+        return now if now.controller is not None and now.controller.uid == family.meta.uid else None

@@ -38,7 +38,7 @@ from sharder.placement.reading import Reader
 from sharder.placement.resync import Resync
 from sharder.placement.slots import Crowded
 from sharder.placement.transit import Transit
-from shardsdk.errors import NotFound, RetryRule, ShardingError
+from shardsdk.errors import NotFound, NotServed, RetryRule, ShardingError
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.protocol.objects import SlimMeta, SlimObject
 from shardsdk.queueing.queue import Priority
@@ -97,7 +97,7 @@ class Reconciler:
             # What is told of it once a minute names one for all.
             log.debug("object refused, will retry", extra={**where, "error": str(error)})
             self._backlog.requeue_refused(key)
-        elif error.retry is not RetryRule.NEVER or isinstance(error, FenceDoubted):
+        elif error.retry is not RetryRule.NEVER or isinstance(error, FenceDoubted | NotServed):
             log.warning("object not placed, will retry", extra={**where, "error": str(error)})
             queue.add_rate_limited(key, Priority.BULK)
         else:
@@ -145,6 +145,8 @@ class Reconciler:
             try:
                 await self._carry_out(key, resource, obj)
                 return True
+            except NotServed:
+                raise  # it may be there all the same
             except NotFound:
                 return False
             except ShardingError as error:

@@ -14,12 +14,12 @@ from weakref import WeakSet
 
 from sharder.backlog.objects import RingResource
 from sharder.core.summary import Refused
-from shardsdk.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, ShardingError
+from shardsdk.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotServed, ShardingError
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, SlimMeta
 
-#: Answers that the same patch will get again until somebody changes something.
-REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed)
+#: Answers that the same patch will get again until somebody changes something, or serves the type again.
+REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed, NotServed)
 #: Between two pieces of news about one ring.
 TELL_SECONDS: Final = 60.0
 #: Objects counted at most for one piece of news.

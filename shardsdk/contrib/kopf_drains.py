@@ -22,7 +22,7 @@ from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request
 from shardsdk.contrib.kopf_daemons import Daemons
 from shardsdk.contrib.kopf_families import Child, Family, Whose, any_of
-from shardsdk.errors import NotFound, ShardingError
+from shardsdk.errors import NotFound, NotServed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -105,13 +105,14 @@ class Drains:
             settings.persistence.progress_storage.touch(body=kopf.Body({}), patch=patch, value=now)
             try:
                 await self._api.patch(child.resource, child.request.name, child.request.namespace or None, dict(patch))
-            except NotFound:
-                pass  # its end is about to be told
             except ShardingError as error:
+                if isinstance(error, NotFound) and not isinstance(error, NotServed):
+                    child.stopped = False  # its end is about to be told
+                    continue
                 where = self._where(child.resource, child.request)
                 log.warning("Could not have daemons begin again; the owner's next change tries: %s", error, extra=where)
-                continue
-            child.stopped = False
+            else:
+                child.stopped = False
 
     @asynccontextmanager
     async def _turns(self, family: Family, settings: kopf.OperatorSettings) -> AsyncIterator[None]:

@@ -28,17 +28,18 @@ from shardsdk.cache.identity import ShardIdentity
 from shardsdk.contrib.kopf_daemons import Daemons
 from shardsdk.contrib.kopf_drains import Drains
 from shardsdk.contrib.kopf_families import Families, Family, Whose
-from shardsdk.errors import Conflict, FenceClosed, NotFound, ShardingError
+from shardsdk.errors import Conflict, FenceClosed, NotFound, NotServed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.protocol.verdict import acknowledgement
+from shardsdk.reconcile.drains import Unserved
 from shardsdk.reconcile.inflight import InFlight
 
 log: Final = logger_of(__name__)
 
-#: When an acknowledgement that failed is tried again without news of its object.
+#: When an acknowledgement that failed is tried again without news of its object, at the earliest.
 RETRY_SECONDS: Final = 1.0
 
 Process = Callable[..., Awaitable[str | None]]
@@ -53,7 +54,6 @@ class _Outcome(Enum):
 
     GIVEN = "the object is not this shard's any more"
     OUTDATED = "the object is newer, or gone, or the lease is: what follows says what to do"
-    FAILED = "nothing is known; try again"
 
 
 class Lease(Protocol):
@@ -154,6 +154,7 @@ class Gate:
         #: Objects that this shard has worked on and not given away, by uid.
         self._known: set[str] = set()
         self._unshared: set[GroupResource] = set()
+        self._unserved = {name: Unserved(self._clock) for name in self._main}
 
     async def __call__(self, *, resource: Any, raw_event: Event, **rest: Any) -> str | None:
         """As kopf's: process one event of one object; the version that kopf's patch has made, if it made one."""
@@ -332,27 +333,30 @@ class Gate:
     async def _give_away(self, passing: _Passing, family: Family) -> None:
         if not await self._drains.comes_to_rest(family, passing.settings, passing.news):
             return
-        while (outcome := await self._acknowledge(passing, family)) is _Outcome.FAILED:
+        while isinstance(outcome := await self._acknowledge(passing, family), float):
             if passing.outdone:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_SECONDS):
+                async with asyncio.timeout(outcome):
                     await (passing.news or asyncio.Event()).wait()
         if outcome is _Outcome.GIVEN:
             await self._forget(passing)
 
-    async def _acknowledge(self, passing: _Passing, family: Family) -> _Outcome:
-        """Remove both labels, if the object is still as this event has it."""
+    async def _acknowledge(self, passing: _Passing, family: Family) -> _Outcome | float:
+        """Remove both labels, if the object is still as this event has it; seconds: it may be, try again then."""
         metadata = passing.body["metadata"]
         patch = acknowledgement(self._identity.ring, metadata["resourceVersion"])
         try:
             answer = await self._api.patch(passing.resource, metadata["name"], metadata.get("namespace"), patch)
-        except (Conflict, NotFound, FenceClosed):
-            return _Outcome.OUTDATED
         except ShardingError as error:
+            unserved = self._unserved[passing.name] if isinstance(error, NotServed) else None
+            if isinstance(error, Conflict | NotFound | FenceClosed) and unserved is None:
+                return _Outcome.OUTDATED
             # It may have been executed all the same; then the next attempt meets a newer object.
-            log.warning("Could not acknowledge a drain: %s", error, extra=self._where(passing))
-            return _Outcome.FAILED
+            if unserved is None or unserved.is_to_be_told():
+                log.warning("Could not acknowledge a drain: %s", error, extra=self._where(passing))
+            return RETRY_SECONDS if unserved is None else max(unserved.again_in(), RETRY_SECONDS)
+        self._unserved[passing.name].over()
         self._known.discard(passing.uid)
         # Even if the answer has it here again: that is for the event of this write to say.
         family.hear(int(answer.metadata.resource_version), Whose.AWAY)

@@ -22,6 +22,7 @@ from shardsdk.errors import (
     Invalid,
     MethodNotAllowed,
     NotFound,
+    NotServed,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -36,6 +37,11 @@ _VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
 #: What a group that is served says of a type that is not.  Source: apimachinery, NewGenericServerResponse.
 _NO_SUCH_TYPE: Final = "could not find the requested resource"
+#: What is said of a group or a version that is not.  Source: Go, net/http.NotFound.
+_NO_SUCH_PATH: Final = "404 page not found"
+#: How an admission webhook's denial begins, and what follows its name; code and reason are as the webhook likes.
+#: Source: apiserver, pkg/admission/plugin/webhook/errors, ToStatusErr.
+_DENIAL: Final = ("admission webhook ", " denied the request")
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequest,
@@ -106,6 +112,7 @@ class Status(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
     details: StatusDetails | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +143,25 @@ def explain_status(target: Target, status: Status, *, retry_after_seconds: float
     leaf = _leaf(status)
     if leaf is Forbidden and target.resource and f"cannot {target.verb} resource" in status.message:
         message += f" — {target.missing_rule}"
-    elif target.lacks_namespace and (leaf is MethodNotAllowed or (leaf is NotFound and _is_unserved(status))):
+    elif target.lacks_namespace and leaf in (MethodNotAllowed, NotServed):
         # Not told before it is sent: a Resource may be declared so by mistake, and then there is nothing to give.
         message += f" — {target.plural} live in namespaces, and none was given: pass namespace=…"
-    elif leaf is NotFound and target.group and _is_unserved(status):
+    elif leaf is NotServed and target.group and (status.reason or status.message.startswith(_NO_SUCH_PATH)):
         message += " — the API server does not serve this type; install its CustomResourceDefinition"
+    elif leaf is NotFound and target.resource.endswith("/status"):
+        message += " — or the kind has no status subresource (`subresources: {status: {}}` in its CRD)"
     return leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause)
 
 
 def _is_unserved(status: Status) -> bool:
-    """Whether the type is unknown: an absent object's answer has the reason, and names it."""
+    """Whether a 404 is of no object: an absent one's answer has the reason, and names it."""
     return not status.reason or _NO_SUCH_TYPE in status.message
+
+
+def _is_denial(status: Status) -> bool:
+    """Whether an admission webhook has refused the request: with 404, perhaps, and about another object."""
+    begin, then = _DENIAL
+    return status.message.startswith(begin) and then in status.message
 
 
 def _leaf(status: Status) -> type[ApiError]:
@@ -158,6 +173,10 @@ def _leaf(status: Status) -> type[ApiError]:
             return AlreadyExists
         case _, "Expired" | "Gone":
             return Gone
+        case 404, _ if _is_denial(status):
+            return Forbidden
+        case 404, _ if _is_unserved(status):
+            return NotServed
         case code, _ if code in _BY_STATUS:
             return _BY_STATUS[code]
         case code, _ if 400 <= code < 500:
@@ -167,10 +186,12 @@ def _leaf(status: Status) -> type[ApiError]:
 
 
 def _parse_status(body: bytes) -> Status | None:
+    """`None`: it is none; a proxy answers objects of its own."""
     try:
-        return msgspec.json.decode(body, type=Status)
+        status = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, ValueError):
         return None
+    return status if status.kind == "Status" or status.reason or status.message else None
 
 
 def _seconds(header: str | None) -> float | None:

@@ -14,6 +14,7 @@ as long as it is an operation on an object; a fence, a fault or a limit is a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -23,6 +24,7 @@ from typing import Any, Final, Generic, Literal, Protocol
 import msgspec
 from typing_extensions import TypeVar
 
+from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
 
@@ -259,6 +261,10 @@ class Api:
 
     def __init__(self, transport: Transport) -> None:
         self.transport: Transport = transport
+        #: Whether to ask for them, by resource, as far as anybody has found out.
+        self.initial_events: defaultdict[Resource, InitialEvents] = defaultdict(InitialEvents)
+        #: Resources of whose watches bookmarks have come, other than that at the end of initial events.
+        self.bookmarked: set[Resource] = set()
 
     async def send(self, operation: Operation[T]) -> T:
         """Carry out an operation: every verb that is about one object comes by here."""
@@ -301,7 +307,8 @@ class Api:
         found: T | None = None
         selection = Selection(resource, namespace, named, model, _wants_metadata(model, metadata_only))
         async for page in self.transport.read_pages(selection, ListOptions(limit=None)):
-            found = page[0]
+            # An aggregated API server may not know field selectors, and send everything.
+            found = next((each for each in page if _is_named(each, name)), found)
         return found
 
     def pages(
@@ -365,7 +372,9 @@ class Api:
         the watch after that time.
 
         Raises: Gone (410 in any of its forms: list again), StreamInterrupted
-        (silent for `silence_seconds`, or broken: go on from the last version),
+        (silent for `silence_seconds`, or broken: go on from the last version;
+        of initial events whose end has not come, silent for 30 s at most, or,
+        as `NoEnd`, without it though they have: begin anew, or list in pages),
         Invalid (initial events are not served here).
         """
         selection = Selection(resource, namespace, selector, model, _wants_metadata(model, metadata_only))
@@ -540,6 +549,13 @@ class Api:
     async def writes_settled(self) -> None:
         """Return once every write sent so far is answered, or can no longer be executed."""
         await self.transport.writes_settled()
+
+
+def _is_named(thing: object, name: str) -> bool:
+    """Whether it has that name, as far as its model has one."""
+    metadata = thing.get("metadata") if isinstance(thing, dict) else getattr(thing, "metadata", None)
+    said = metadata.get("name") if isinstance(metadata, dict) else getattr(metadata, "name", None)
+    return said is None or said == name
 
 
 def _wants_metadata(model: Any, metadata_only: bool | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Final
 
@@ -34,11 +35,11 @@ class Backoff:
         """Pauses since the last reset."""
         return self._failures
 
-    def next(self, *, asked_seconds: float = 0.0) -> float:
-        """Seconds to pause after one more failure; at least those that were asked for, up to the longest pause."""
+    def next(self, *, asked_seconds: float = 0.0, most_seconds: float = math.inf) -> float:
+        """Seconds to pause after one more failure, at most so many; but those asked for, up to the longest pause."""
         span = double(self._first_seconds, self._failures, self._max_seconds)
         self._failures += 1
-        return max(self._rng.uniform(span / 2, span), min(asked_seconds, self._max_seconds))
+        return max(min(self._rng.uniform(span / 2, span), most_seconds), min(asked_seconds, self._max_seconds))
 
     def reset(self) -> None:
         """It works again: begin with the shortest pause next time."""

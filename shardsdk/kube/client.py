@@ -59,7 +59,7 @@ class Client(Api):
             warnings=Warnings() if heed_warnings else None,
         )
         self._discovery = Discovery(lambda path: self.exchange(RawRequest("GET", path)), clock)
-        self._reader = Reader(self._sessions)
+        self._reader = Reader(self._sessions, self.initial_events, clock)
 
     async def __aenter__(self) -> Self:
         await self._sessions.__aenter__()

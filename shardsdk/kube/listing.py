@@ -1,4 +1,4 @@
-"""Lists: whether one is read as the initial events of a watch or in pages, and those in pages, into a mirror."""
+"""Lists in pages, into a mirror, and who waits for which list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 
 from shardsdk.errors import (
     ConnectionFailed,
-    Invalid,
     ServerError,
     ShardingError,
     StreamInterrupted,
@@ -25,35 +24,6 @@ T = TypeVar("T")
 
 #: Events handled before other tasks get a turn.
 TURN_EVENTS: Final = 128
-
-
-#: After so many streams in a row that ended early, the next list is in pages: an
-#: API server that does not know initial events ignores the wish and never ends them.
-STREAM_FAILURES_MAX: Final = 2
-
-
-class InitialEvents:
-    """What is known of them for one resource."""
-
-    __slots__ = ("_failures", "_refused")
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._refused = False
-
-    @property
-    def worth_a_try(self) -> bool:
-        """Whether to ask for them."""
-        return not self._refused and self._failures < STREAM_FAILURES_MAX
-
-    def failed(self, error: ShardingError) -> None:
-        """A stream ended before it was complete; an API server that does not serve them is never asked again."""
-        self._refused = self._refused or isinstance(error, Invalid)
-        self._failures += 1
-
-    def listed(self) -> None:
-        """A list is complete, however it was read."""
-        self._failures = 0
 
 
 class Epochs:

@@ -57,19 +57,23 @@ OnUnfit = Callable[[Unfit, Unfit | None], None]
 
 
 class Listing:
-    """A list under way: which objects it has shown, and for which `restart` it is made."""
+    """A list under way: which objects it has shown, and for which `restart` it is made.
 
-    __slots__ = ("epoch", "seen")
+    `before`: of one that is made to find what silence has hidden, how much had been told when it began.
+    """
 
-    def __init__(self, epoch: int) -> None:
+    __slots__ = ("before", "epoch", "seen")
+
+    def __init__(self, epoch: int, before: int | None = None) -> None:
         self.epoch: int = epoch
+        self.before: int | None = before
         self.seen: set[Key] = set()
 
 
 class Mirror(Generic[T]):
     """Writes one store; the functions are those of the reflector called `name`."""
 
-    __slots__ = ("_handler", "_keep", "_name", "_on_unfit", "_transform", "_unfit", "store")
+    __slots__ = ("_handler", "_keep", "_name", "_on_unfit", "_transform", "_unfit", "store", "told")
 
     def __init__(
         self,
@@ -82,6 +86,8 @@ class Mirror(Generic[T]):
         on_unfit: OnUnfit | None = None,
     ) -> None:
         self.store: Store[T] = store
+        #: How many changes have been told.
+        self.told: int = 0
         self._unfit: dict[Key, Unfit] = {}
         self._on_unfit = on_unfit
         self._name = name
@@ -216,11 +222,13 @@ class Mirror(Generic[T]):
     # -- who is told ------------------------------------------------------------
 
     def _tell(self, delta: Delta[T]) -> None:
+        self.told += 1
         if self._handler is not None:
             handler = self._handler
             contain(lambda: handler(delta), self._name)
 
     def _tell_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
+        self.told += 1
         if self._on_unfit is not None:
             on_unfit = self._on_unfit
             contain(lambda: on_unfit(unfit, before), self._name)

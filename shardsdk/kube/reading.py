@@ -7,6 +7,7 @@ them, and never half a list.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,18 +17,22 @@ import msgspec
 
 from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import ListOptions, Selection, Unfit, WatchEvent, WatchKind, WatchOptions
+from shardsdk.kube.api import PAGE_OBJECTS, ListOptions, Selection, Unfit, WatchEvent, WatchKind, WatchOptions
+from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
-from shardsdk.kube.listing import InitialEvents
+from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.requests import list_call, watch_call
-from shardsdk.kube.sessions import Sessions
-from shardsdk.kube.watching import read_events
+from shardsdk.kube.sessions import Sessions, TooLarge
+from shardsdk.kube.watching import Ending, read_events
 from shardsdk.protocol.objects import Resource
 
 T = TypeVar("T")
 
 #: A page larger than this is decoded in slices, with other tasks running between them.
 PAGE_AT_ONCE_BYTES: Final = 512 * 1024
+#: A page that is too large is asked for again, with so many times fewer objects: an eighth
+#: of `PAGE_OBJECTS` fits, whatever etcd takes, and too much was read but once.
+SMALLER_TIMES: Final = 8
 #: A stream of initial events that says nothing for so long is taken for dead.
 STREAM_SILENCE_SECONDS: Final = 30.0
 #: An API server answers a watch as soon as it has accepted it, events or none.
@@ -37,22 +42,28 @@ OPEN_SECONDS: Final = 15.0
 
 
 class Reader:
-    """Reads over one client's connections; remembers where initial events do not work."""
+    """Reads over one client's connections; `initial_events` is where the client remembers where they do not work."""
 
-    __slots__ = ("_initial_events", "_sessions")
+    __slots__ = ("_clock", "_initial_events", "_sessions")
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, initial_events: defaultdict[Resource, InitialEvents], clock: Clock) -> None:
         self._sessions = sessions
-        self._initial_events: dict[Resource, InitialEvents] = {}
+        self._initial_events = initial_events
+        self._clock = clock
 
     async def pages(self, selection: Selection[T], options: ListOptions) -> AsyncGenerator[list[T], None]:
         """One consistent snapshot; empty pages are left out."""
         codec = codec_of(selection.model)
-        token, first = "", True
+        token, first, limit = "", True, options.limit
         while token or first:
-            call = list_call(selection, limit=options.limit, token=token)
+            call = list_call(selection, limit=limit, token=token)
             try:
-                body = await self._sessions.fetch(replace(call, page=options.limit is not None))
+                body = await self._sessions.fetch(replace(call, page=limit is not None))
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit = max((limit or PAGE_OBJECTS) // SMALLER_TIMES, 1)
+                continue
             except Gone as error:
                 raise StreamInterrupted(f"{call.target}: the snapshot ran out before its last page") from error
             version, token, items = await _decode_page(codec, call.target, body, options.on_unfit)
@@ -63,27 +74,29 @@ class Reader:
                 yield items
 
     async def stream(self, selection: Selection[T], batch: int) -> AsyncGenerator[list[T], None]:
-        """By initial events; in pages if they are refused, not permitted, or failed twice in a row."""
-        initial_events = self._initial_events.setdefault(selection.resource, InitialEvents())
-        if initial_events.worth_a_try:
+        """By initial events; in pages if they are refused, not permitted, or failed twice in a row.
+
+        Raises: StreamInterrupted, also where their end does not come; the next is in pages then, or the one after it.
+        """
+        initial_events, began = self._initial_events[selection.resource], self._clock.monotonic()
+        if initial_events.worth_a_try(began):
             try:
                 async with aclosing(self._initial(selection)) as batches:
                     async for things in batches:
                         for start in range(0, len(things), batch):
                             yield things[start : start + batch]
-                initial_events.listed()
+                initial_events.worked()
                 return
             except Invalid as error:
-                initial_events.failed(error)
+                initial_events.failed(error, began, self._clock.monotonic())
             except Forbidden:
                 pass  # `list` may be granted without `watch`
             except (StreamInterrupted, Gone) as error:
-                initial_events.failed(error)
+                initial_events.failed(error, began, self._clock.monotonic())
                 raise StreamInterrupted(str(error)) from error
         async with aclosing(self.pages(selection, ListOptions(batch))) as pages:
             async for page in pages:
                 yield page
-        initial_events.listed()
 
     async def _initial(self, selection: Selection[T]) -> AsyncGenerator[list[T], None]:
         """Initial events; an object that changes meanwhile comes again, one that goes has been there."""
@@ -97,7 +110,11 @@ class Reader:
         raise StreamInterrupted(f"watch {name}: ended before its initial events were complete")
 
     async def watch(self, selection: Selection[T], options: WatchOptions) -> AsyncGenerator[WatchEvent[T], None]:
-        """Events one by one."""
+        """Events one by one.
+
+        Until the end of initial events has come, `options.silence_seconds` are `STREAM_SILENCE_SECONDS` at most.
+        Raises: NoEnd, Silent and other StreamInterrupted, ApiError.
+        """
         async with aclosing(self._batches(selection, options)) as batches:
             async for events in batches:
                 for event in events:
@@ -108,15 +125,24 @@ class Reader:
     ) -> AsyncGenerator[list[WatchEvent[T]], None]:
         call = watch_call(selection, options)
         response = await self._sessions.open(call, answer_seconds=min(options.silence_seconds, OPEN_SECONDS))
-        silence = options.silence_seconds
+        ending = Ending(call.target) if options.resource_version is None else None
+
+        def silence() -> float:
+            waits = ending is not None and not ending.over
+            return min(options.silence_seconds, STREAM_SILENCE_SECONDS) if waits else options.silence_seconds
+
         events = read_events(response.content, codec_of(selection.model), call.target, silence_seconds=silence)
         try:
             if options.resource_version is not None:
                 # Ours, not the API server's: the watch is accepted.  Whoever counts on news of it must not count this.
                 yield [WatchEvent(WatchKind.BOOKMARK, None, options.resource_version)]
             async with aclosing(events):
+                asked_at = self._clock.monotonic()
                 async for batch in events:
+                    if ending is not None and not ending.over:
+                        ending.heard(batch, self._clock.monotonic() - asked_at)
                     yield batch
+                    asked_at = self._clock.monotonic()
         finally:
             response.close()
 

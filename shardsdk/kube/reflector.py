@@ -6,7 +6,7 @@ proved anything, missing permissions, an API server that asks for patience.
 What vanished while nobody was looking gets its DELETED.  A handler that fails
 does not stop the others' news.
 
-The story of one attempt: `run` → `_attempt` → (`_list_in_pages`) → `_follow` →
+The story of one attempt: `run` → `_attempt` → (`_read_pages`) → `_follow` →
 `Mirror.apply` for each event → `_complete` once everything that existed has been seen.
 """
 
@@ -19,23 +19,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from shardsdk.errors import ApiError, Forbidden, Invalid, ShardingError, StreamInterrupted
+from shardsdk.errors import Forbidden, Invalid, ShardingError, StreamInterrupted
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Selection, Unfit, WatchEvent, WatchKind
-from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import identify
-from shardsdk.kube.listing import (
-    TURN_EVENTS,
-    Epochs,
-    InitialEvents,
-    closing,
-    forget_unseen,
-    leaves_position,
-    list_into,
-)
+from shardsdk.kube.initialevents import NoEnd, Silent
+from shardsdk.kube.listing import TURN_EVENTS, Epochs, closing, forget_unseen, leaves_position, list_into
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index, Key, Store
+from shardsdk.kube.streams import PAUSE_MAX_SECONDS, Pauses, Silence
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import Resource
 from shardsdk.protocol.ranges import HashRanges
@@ -43,17 +36,12 @@ from shardsdk.protocol.ranges import HashRanges
 if TYPE_CHECKING:
     from shardsdk.kube.slices import Slice
 
-__all__ = ["HEALTHY_SECONDS", "PAUSE_MAX_SECONDS", "Delta", "EventKind", "Reflector"]
+__all__ = ["Delta", "EventKind", "Reflector"]
 
 log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 
-#: A stream was healthy, and the next pause is short again, if it lasted so long and
-#: outlived the pause before it.  So however often it breaks, it is up half of the time.
-HEALTHY_SECONDS: Final = 2.0
-#: Longest pause between two attempts.
-PAUSE_MAX_SECONDS: Final = 30.0
 #: How long a watch is asked to last at least; up to twice that, so that watches do not end together.
 #: Source: client-go, tools/cache/reflector.go, minWatchTimeout = 5 minutes.
 WATCH_SECONDS: Final = 300
@@ -128,23 +116,23 @@ class Reflector(Generic[T]):
         self._api = api
         self._selector = selector
         self._model = model
-        self._metadata_only = metadata_only
+        self._metadata_only = model is PARTIAL if metadata_only is None else metadata_only
         self._on_synced = on_synced
         self._on_failing = on_failing
         self._clock = clock
         self._rng = rng
         self._silence_seconds = silence_seconds
-        self._backoff = Backoff(rng, max_seconds=max_pause_seconds)
+        self._silence = Silence(silence_seconds, api.bookmarked, resource)
+        self._doubted = False
+        self._pauses = Pauses(clock, rng, max_pause_seconds)
         self._relist_seconds = relist_seconds
         self._relisted_at = float("-inf")
-        self._paused_seconds = 0.0
         self._selected = _EVERYTHING
         self._slice = part
         self._reopening = False
         self._epochs = Epochs()
         self._attempting: asyncio.Task[None] | None = None
-        self._initial_events = InitialEvents()
-        self._opened_at: float | None = None
+        self._initial_events = api.initial_events[resource]
 
     def status(self) -> str:
         """One sentence for people."""
@@ -165,7 +153,7 @@ class Reflector(Generic[T]):
         self._epochs.latest += 1
         self.position = None
         self._relisted_at = float("-inf")
-        self._backoff.reset()
+        self._pauses.reset()
         if self._attempting is not None:
             self._attempting.cancel()
         return self._epochs.latest
@@ -200,19 +188,23 @@ class Reflector(Generic[T]):
                     restarted = epoch != self._epochs.latest
                     if not (restarted or self._reopening) or (me is not None and me.cancelling()):
                         raise
+                    self._doubted = False
                     if restarted or not (self._slice is None or self._slice.wanted):
                         self.position = None  # the event whose handler asked for it may have set a position
         finally:
             self._attempting = None
 
     async def _attempt_and_pause(self) -> None:
-        self._paused_seconds = await self._attempt()
+        seconds = await self._attempt()
+        self._doubted = False
         if self._lags:
-            await self._follow_for(self._paused_seconds)
+            await self._follow_for(seconds)
             return
-        if self._is_doubtful():
+        # Nothing was heard for so long that only a list can tell where it is, however the last watch ended.
+        if doubtful := self._clock.monotonic() - self.fresh_at >= self._silence.trusted_seconds:
             self.position = None
-        await self._clock.sleep(self._paused_seconds)
+        await self._clock.sleep(seconds)
+        self._doubted = doubtful and self.failure is None
 
     @property
     def _lags(self) -> bool:
@@ -237,25 +229,36 @@ class Reflector(Generic[T]):
 
     async def _attempt(self) -> float:
         """List if needed and watch until it ends; seconds to pause before the next attempt."""
-        self._opened_at = None
+        self._pauses.begin()
         refused = self.failure if self._relist_due() else None
         try:
             if self._slice is not None:
                 await self._show_slice(self._slice)
-            if self.position is None and (refused is not None or not self._initial_events.worth_a_try):
-                await self._list_in_pages()
-                self._relisted_at = self._clock.monotonic()
-            await self._follow()
+            await self._list_and_follow(in_pages=refused is not None)
         except ShardingError as error:
+            if self._is_quiet(error):
+                log.debug("Reflector is quiet, it will watch again", extra={"reflector": self.name})
+                return self._pauses.after(None)
             self._fail(error, self.failure or refused)
-            asked = error.retry_after_seconds if isinstance(error, ApiError) else None
-            if self._was_healthy():
-                self._backoff.reset()
-            return self._backoff.next(asked_seconds=asked or 0.0)
-        if not self._was_healthy():
-            return self._backoff.next()
-        self._backoff.reset()
-        return 0.0
+            return self._pauses.after(error)
+        return self._pauses.after(None)
+
+    async def _list_and_follow(self, *, in_pages: bool) -> None:
+        """List, if there is no position, by initial events if they are sent here, and watch until it ends."""
+        if self.position is None and not in_pages and self._initial_events.worth_a_try(self._clock.monotonic()):
+            try:
+                await self._follow()
+                return
+            except (Invalid, NoEnd, Silent) as error:
+                if self.position is not None:
+                    raise
+                log.debug("Listing in pages", extra={"reflector": self.name, "error": str(error)})
+                self._pauses.begin()
+        if self.position is None:
+            listing = self._begin_list()
+            await self._complete(listing, await self._read_pages(self._selected, listing))
+            self._relisted_at = self._clock.monotonic()
+        await self._follow()
 
     def _relist_due(self) -> bool:
         """Whether it is time for a list without a watch that goes on from it."""
@@ -263,9 +266,12 @@ class Reflector(Generic[T]):
             return False
         return self._clock.monotonic() - self._relisted_at >= self._relist_seconds
 
-    def _was_healthy(self) -> bool:
-        needed = max(HEALTHY_SECONDS, self._paused_seconds)
-        return self._opened_at is not None and self._clock.monotonic() - self._opened_at >= needed
+    def _is_quiet(self, error: ShardingError) -> bool:
+        """Whether a watch was ended by its silence, where that is no bad sign."""
+        opened_at = self._pauses.opened_at
+        if opened_at is None or self.position is None or not isinstance(error, StreamInterrupted):
+            return False
+        return self._silence.takes_for_quiet(self._clock.monotonic() - max(opened_at, self.fresh_at))
 
     def _fail(self, error: ShardingError, before: ShardingError | None) -> None:
         """Remember and say what went wrong, unless it is what went wrong `before`; is the position still good?
@@ -274,7 +280,7 @@ class Reflector(Generic[T]):
         that does not begin is worth a warning, the first time.
         """
         again = type(error) is type(before) and str(error) == str(before)
-        level = logging.DEBUG if again else logging.INFO if self._opened_at is not None else logging.WARNING
+        level = logging.DEBUG if again else logging.WARNING if self._pauses.opened_at is None else logging.INFO
         self.failure = error
         extra = {"reflector": self.name, "error": str(error)}
         log.log(level, "Reflector interrupted, it will try again", extra=extra)
@@ -284,25 +290,12 @@ class Reflector(Generic[T]):
 
     def _lose_position(self, error: ShardingError) -> None:
         """Forget where the watch is to go on, if `error` says that it cannot."""
-        if not leaves_position(error, opened=self._opened_at is not None):
+        if not leaves_position(error, opened=self._pauses.opened_at is not None):
             self.position = None
-
-    def _is_doubtful(self) -> bool:
-        """Whether nothing was heard for so long that only a list can tell where it is, however the last watch ended.
-
-        An API server accepts a version that etcd, back from a backup, has never had; then it is silent for ever.
-        """
-        return self._clock.monotonic() - self.fresh_at >= self._silence_seconds
-
-    async def _list_in_pages(self) -> None:
-        """The list for API servers without initial events; the watch goes on from its version."""
-        listing = self._begin_list()
-        await self._complete(listing, await self._read_pages(self._selected, listing))
 
     async def _read_pages(self, selector: Selector, listing: Listing, ranges: HashRanges | None = None) -> str:
         """Apply one consistent list, of a slice's objects in `ranges` (`None`: in all that are shown); its version."""
-        metadata_only = self._model is PARTIAL if self._metadata_only is None else self._metadata_only
-        selection = Selection(self.resource, self.namespace, selector, self._model, metadata_only)
+        selection = Selection(self.resource, self.namespace, selector, self._model, self._metadata_only)
         part = self._slice
         takes = (lambda _: True) if part is None else partial(part.has, ranges=ranges or part.shown)
         return await list_into(self._mirror, listing, self._api, selection, name=self.name, takes=takes)
@@ -333,7 +326,7 @@ class Reflector(Generic[T]):
         if self._slice is not None:
             self._slice.begin()
         self._selected = self._ask_selector()
-        return Listing(self._epochs.latest)
+        return Listing(self._epochs.latest, self._mirror.told if self._doubted else None)
 
     async def _follow(self) -> None:
         """Watch until the API server ends it, beginning with everything that exists if there is no position."""
@@ -351,13 +344,14 @@ class Reflector(Generic[T]):
             silence_seconds=self._silence_seconds,
             timeout_seconds=self._rng.randint(WATCH_SECONDS, 2 * WATCH_SECONDS),
         )
-        count = 0
+        count, began = 0, self._clock.monotonic()
         try:
             async with closing(events):
                 async for event in events:
                     self._take(event, listing)
                     if listing is not None and event.initial_end:
                         await self._complete(listing, event.resource_version)
+                        self._initial_events.worked()
                         listing = None
                     count += 1
                     if count % TURN_EVENTS == 0:
@@ -366,16 +360,19 @@ class Reflector(Generic[T]):
                 raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
         except (Invalid, StreamInterrupted) as error:
             if listing is not None:
-                self._initial_events.failed(error)
+                self._initial_events.failed(error, began, self._clock.monotonic())
             raise
 
     def _take(self, event: WatchEvent[T], listing: Listing | None) -> None:
-        now, first = self._clock.monotonic(), self._opened_at is None
+        now, first = self._clock.monotonic(), self._pauses.opened_at is None
         if first:
-            self._opened_at = now
+            self._pauses.opened_at = now
+        bookmark = event.kind is WatchKind.BOOKMARK and event.unfit is None
         # The client says by the version asked for that the watch is accepted; from the API server that is no news.
-        if not (first and event.kind is WatchKind.BOOKMARK and event.resource_version == self.position):
+        if not (first and bookmark and event.resource_version == self.position):
             self.fresh_at = now
+            if bookmark and not event.initial_end:
+                self._silence.heard_bookmark()
         subject, version = event.subject, event.resource_version
         if subject is not None and (self._slice is None or self._slice.takes(identify(subject), version)):
             self._mirror.apply(event, listing)
@@ -386,8 +383,9 @@ class Reflector(Generic[T]):
     async def _complete(self, listing: Listing, version: str) -> None:
         """Everything that exists has been seen: what was not has vanished."""
         await forget_unseen(self._mirror, listing)
+        if self._silence.has_hidden(listing.before, self._mirror.told):
+            self._fail(StreamInterrupted(f"{self.name}: a list shows changes that a watch has kept to itself"), None)
         self.position = version
-        self._initial_events.listed()
         self.failure = None
         self.fresh_at = self._clock.monotonic()
         self.synced.set()

@@ -7,18 +7,21 @@ buffer size) and decoded in slices of about a millisecond; silence is noticed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from typing import Any, Final
 
 import aiohttp
 
 from shardsdk.errors import StreamInterrupted
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import T, WatchEvent
+from shardsdk.kube.api import T, WatchEvent, WatchKind
 from shardsdk.kube.decoding import SLICE_BYTES, Codec
+from shardsdk.kube.initialevents import NoEnd, Silent
 
 #: One event holds one object; etcd takes 1.5 MiB by default, the API server 3 MiB, JSON escapes add to it.
 LINE_MAX_BYTES: Final = 32 * 1024 * 1024
+#: After so long a wait for it, the end of initial events that is due is not waited for any more.
+END_SECONDS: Final = 30.0
 
 
 class LineSplitter:
@@ -50,16 +53,43 @@ class LineSplitter:
         return [line for line in (first, *middle) if line and not line.isspace()]
 
 
+class Ending:
+    """Waits for the end of one stream's initial events, however many they are and however slowly they come.
+
+    They are ADDED, one after the other; anything else happened after them, and shows that all of them have been sent.
+    """
+
+    __slots__ = ("_all_sent", "_waited_seconds", "_what", "over")
+
+    def __init__(self, what: object) -> None:
+        #: Whether it has come.
+        self.over: bool = False
+        self._what = what
+        self._all_sent = False
+        self._waited_seconds = 0.0
+
+    def heard(self, events: Iterable[WatchEvent[Any]], waited_seconds: float) -> None:
+        """Some more has come, after so long a wait (what is done with what came before is none).  Raises: NoEnd."""
+        if self._all_sent:
+            self._waited_seconds += waited_seconds
+        for event in events:
+            self.over = self.over or event.initial_end
+            # One that does not fit the model comes as a bookmark.
+            self._all_sent = self._all_sent or (event.kind is not WatchKind.ADDED and event.unfit is None)
+        if not self.over and self._waited_seconds >= END_SECONDS:
+            raise NoEnd(f"{self._what}: the end of its initial events has not come within {END_SECONDS:g} s")
+
+
 async def read_events(
-    content: aiohttp.StreamReader, codec: Codec[T], target: Target, *, silence_seconds: float
+    content: aiohttp.StreamReader, codec: Codec[T], target: Target, *, silence_seconds: Callable[[], float]
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """Batches of events until the API server ends the stream; other tasks run between batches.
 
-    Raises: StreamInterrupted for silence and for a broken connection, ApiError
-    for an error event.
+    Raises: Silent, StreamInterrupted for a broken connection, ApiError for an
+    error event.
     """
     splitter = LineSplitter(target)
-    while piece := await _read(content, target, silence_seconds):
+    while piece := await _read(content, target, silence_seconds()):
         for lines in _slices(splitter.feed(piece)):
             events = [event for line in lines if (event := codec.decode_line(target, line)) is not None]
             if events:
@@ -73,7 +103,7 @@ async def _read(content: aiohttp.StreamReader, target: Target, silence_seconds: 
         async with asyncio.timeout(silence_seconds):
             return await content.readany()
     except TimeoutError as error:
-        raise StreamInterrupted(f"{target}: silent for {silence_seconds:g} s, taken for dead") from error
+        raise Silent(f"{target}: silent for {silence_seconds:g} s, taken for dead") from error
     except (aiohttp.ClientError, OSError) as error:
         raise StreamInterrupted(f"{target}: the connection broke: {str(error) or type(error).__name__}") from error
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shardsdk.errors import ConfigurationError, Conflict, NotFound
+from shardsdk.errors import ConfigurationError, Conflict, NotFound, NotServed
 from shardsdk.objects.anew import ATTEMPTS, is_still
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.reconcile.context import Context
@@ -76,6 +76,8 @@ async def remove_finalizer(context: Context[Any], name: str) -> bool:
             return False
         try:
             await _write(context, [other for other in finalizers if other != name], version)
+        except NotServed:
+            raise  # the object may be there, and wait for this
         except NotFound:
             return False
         except Conflict:

@@ -23,7 +23,7 @@ from typing import Any, Final
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request, metadata_of, request_of
-from shardsdk.errors import Conflict, NotFound
+from shardsdk.errors import Conflict, NotFound, NotServed
 from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
@@ -45,12 +45,47 @@ CONCURRENT_ACKNOWLEDGEMENTS: Final = 16
 #: became of the others: nobody works on its object meanwhile, so trouble that is over
 #: must not be paid for a second time, object by object.
 RETRY: Final = RateLimit(base_seconds=0.05, max_seconds=10.0, per_second=None)
+#: When one is tried again, at most, while the type of its object is not served, and how often that is told.
+UNSERVED_SECONDS: Final = 30.0
+TELL_SECONDS: Final = 60.0
 #: When an acknowledgement that met a newer object is tried again without news of it.
 CONFLICT_SECONDS: Final = 1.0
 #: How long an object waits whose acknowledgement did not count, at first and at most; doubles.
 VOID_SECONDS: Final = (0.05, 10.0)
 #: A moment that is so near is now.
 _AT_ONCE_SECONDS: Final = 0.001
+
+
+class Unserved:
+    """A type that is not served: for a while, or it is gone for good, and nothing tells of the end of its objects."""
+
+    __slots__ = ("_clock", "_failed_at", "_since", "_told_at")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = 0.0
+        self._failed_at = float("-inf")
+        self._told_at = float("-inf")
+
+    def again_in(self) -> float:
+        """It is not; seconds until it is worth another try: as many as that has lasted."""
+        now = self._clock.monotonic()
+        if now - self._failed_at > 2 * UNSERVED_SECONDS:
+            self._since = now
+        self._failed_at = now
+        return min(max(now - self._since, RETRY.base_seconds), UNSERVED_SECONDS)
+
+    def is_to_be_told(self) -> bool:
+        """Whether people should hear of it again; whoever asks tells them."""
+        now = self._clock.monotonic()
+        if now - self._told_at < TELL_SECONDS:
+            return False
+        self._told_at = now
+        return True
+
+    def over(self) -> None:
+        """It is served."""
+        self._failed_at = float("-inf")
 
 
 class Drains:
@@ -83,6 +118,7 @@ class Drains:
         if metrics:
             metrics.waiting_drains.set_function(lambda: self.waiting)
             metrics.oldest_drain_seconds.set_function(lambda: self.oldest_seconds)
+        self._unserved = Unserved(clock)
         self._states: dict[Request, DrainState] = {}
         self._queue: WorkQueue[Request] = WorkQueue(
             clock, name=f"drains/{cache.resource.group_resource}", rate_limit=RETRY
@@ -182,11 +218,17 @@ class Drains:
             if self._metrics:
                 self._metrics.acknowledge_conflicts.inc()
             return RequeueAfter(CONFLICT_SECONDS)  # the newer object is about to reach the cache, and brings us back
+        except NotServed as error:
+            # Where the type is served again, the object is there as it was, and nothing tells of it.
+            if self._unserved.is_to_be_told():
+                log.warning("Could not acknowledge a drain: %s", error, extra=self._where(request))
+            return RequeueAfter(self._unserved.again_in())
         except NotFound:
             return None
         except Exception:
             state.settled_at = None  # this write itself may still be executed
             raise
+        self._unserved.over()
         if self._shard.judge(answer) is Verdict.ACKNOWLEDGE:
             return self._try_again(request)
         self._note_acknowledged(request, metadata)

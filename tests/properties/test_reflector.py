@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 
 from shardsdk.errors import ConnectionFailed, Gone, Invalid, ServerError, StreamInterrupted
 from shardsdk.kube.api import Api, WatchEvent, WatchKind
+from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import PartialObject, Resource
@@ -36,7 +38,9 @@ class FaultyServer:
         self.history: list[WatchEvent] = []
         self.news = asyncio.Event()
         self.calm = False
-        self.initial_events = rng.random() < 0.7
+        self.serves_initial_events = rng.random() < 0.7
+        self.initial_events: defaultdict[Resource, InitialEvents] = defaultdict(InitialEvents)
+        self.bookmarked: set[Resource] = set()
 
     def selected(self) -> list[PartialObject]:
         return [each for each in self.objects.values() if each.metadata.label("in")]
@@ -78,7 +82,7 @@ class FaultyServer:
         await asyncio.sleep(0)
         self._maybe_fail(ConnectionFailed("refused"), ServerError("unwell", status=503))
         if resource_version is None:
-            if not self.initial_events:
+            if not self.serves_initial_events:
                 raise Invalid("sendInitialEvents is forbidden")
             position = self.version
             for each in self.selected():

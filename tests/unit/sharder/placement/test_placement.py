@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from sharder.placement.placement import Placement
 from sharder.placement.requeues import Requeues
+from sharder.placement.slots import MAX_WRITES
 from sharder.rings.leader import Leader
 from shardsdk.errors import StreamInterrupted
 from shardsdk.protocol.labels import parse_ring_name
@@ -18,11 +20,14 @@ from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family, split_families
+from tests.unit.sharder.placement.refusing import changes_of
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     CHILDREN,
     LABELS,
     OWNERS,
     RING,
+    SETTINGS,
     SlowApi,
     leading,
     lease,
@@ -116,7 +121,8 @@ def test_a_placement_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatc
             stage.create(CHILDREN, thing("others"))
             label = parse_ring_name("other").shard
             await stage.until(
-                lambda: label in stage.server.get(CHILDREN, "others", "default")["metadata"]["labels"], seconds=2
+                lambda: label in stage.server.get(CHILDREN, "others", "default")["metadata"].get("labels", {}),
+                seconds=2,
             )
             stage.create(OWNERS, thing("mine"))
             await stage.until(lambda: stage.label(OWNERS, "mine") == "one", seconds=10)
@@ -134,7 +140,7 @@ async def test_a_resource_is_written_down_before_any_of_its_objects_gets_a_label
         if change.resource == CHILDREN.group_resource and change.new is not None:
             listed = stage.server.get(CLUSTERRINGS, RING, None).get("status", {}).get("placedResources", [])
             known = [GroupResource(each["group"], each["resource"]) for each in listed]
-            if LABELS.shard in change.new["metadata"]["labels"] and CHILDREN.group_resource not in known:
+            if LABELS.shard in change.new["metadata"].get("labels", {}) and CHILDREN.group_resource not in known:
                 early.append(change)
 
     stage.server.listeners.append(look)
@@ -238,3 +244,26 @@ async def test_what_was_given_to_a_dead_shard_last_is_taken_from_it_first(clock:
         stage.create(OWNERS, thing("new", shard="one"))
         await stage.until(lambda: all(stage.label(OWNERS, name) == "two" for name in [*names, "new"]), seconds=60)
     assert moved.index("new") == 0
+
+
+@in_virtual_time
+async def test_what_waited_for_its_turn_while_a_shard_left_is_decided_anew(clock: VirtualClock) -> None:
+    """It was for that shard, which would have it until its lease is taken over."""
+    stage = make_stage(clock, api=SlowApi)
+    assert isinstance(stage.api, SlowApi)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    for shard in ("one", "two"):
+        stage.start(shard)
+    names = names_on("two", "one", "two", count=2 * MAX_WRITES)
+    async with leading(stage, dataclasses.replace(SETTINGS, concurrent_moves=2 * MAX_WRITES)):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.slow[OWNERS.plural] = 3.0
+        for name in names:
+            stage.create(OWNERS, thing(name))
+        await stage.until(lambda: stage.patches(OWNERS) == MAX_WRITES)
+        sent = {name for _, plural, name in stage.api.writes if plural == OWNERS.plural}
+        [waits, *_] = (name for name in names if name not in sent)
+        changes = changes_of(stage, waits)
+        stage.release("two")
+        await stage.until(lambda: bool(changes))
+        assert changes == [(None, "one")]

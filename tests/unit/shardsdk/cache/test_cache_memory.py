@@ -7,6 +7,7 @@ import gc
 import json
 import re
 import tracemalloc
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from shardsdk.cache.cache import Cache
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import PARTIAL, WatchEvent
 from shardsdk.kube.decoding import INITIAL_EVENTS_END, codec_of
+from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
@@ -38,6 +40,8 @@ class Lines:
     """An API server whose watch begins with many objects, each from bytes of its own."""
 
     def __init__(self) -> None:
+        self.initial_events: defaultdict[Resource, InitialEvents] = defaultdict(InitialEvents)
+        self.bookmarked: set[Resource] = set()
         self.lines = [json.dumps({"type": "ADDED", "object": thing(number)}).encode() for number in range(OBJECTS)]
         end = {"annotations": {INITIAL_EVENTS_END: "true"}, "resourceVersion": str(OBJECTS)}
         self.lines.append(json.dumps({"type": "BOOKMARK", "object": {"metadata": end}}).encode())

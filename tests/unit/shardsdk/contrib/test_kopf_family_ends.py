@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from shardsdk.errors import ConnectionFailed, NotServed
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS
@@ -52,8 +53,9 @@ async def test_children_of_a_deleted_owner_are_worked_on_to_their_end(clock: Vir
     assert rig.processed[2:] == [("DELETED", "mine"), ("MODIFIED", "child"), ("DELETED", "child")]
 
 
+@pytest.mark.parametrize("refused", [ConnectionFailed("refused"), NotServed("404 page not found", status=404)])
 @in_virtual_time
-async def test_daemons_of_children_that_stay_are_begun_again(clock: VirtualClock) -> None:
+async def test_daemons_of_children_that_stay_are_begun_again(clock: VirtualClock, refused: Exception) -> None:
     rig = Rig(clock)
     owner = rig.secret()
     await rig.event("ADDED", owner)
@@ -62,9 +64,10 @@ async def test_daemons_of_children_that_stay_are_begun_again(clock: VirtualClock
     await rig.daemon(rig.server.get(CONFIGMAPS, "with", "default"), lasts=1.0)
     await rig.event("MODIFIED", rig.change(drain="true"))
     before = len(rig.server.log)
-    rig.api.fault = Fault.REFUSED
-    await rig.event("MODIFIED", rig.change(shard="shard-1"))  # it comes back, and the children have not left
-    rig.api.fault = Fault.NONE
+    back = rig.change(shard="shard-1")
+    rig.api.error = refused
+    await rig.event("MODIFIED", back)  # and the children have not left
+    rig.api.error = None
     await rig.event("MODIFIED", rig.change(shard="shard-1"))
     await rig.event("MODIFIED", rig.change(shard="shard-1"))
     # kopf itself has an object processed again by this annotation.

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
+import pytest
 from kopf._cogs.structs.references import Resource as KopfResource
 from kopf._core.engines.indexing import OperatorIndexers
 from kopf._core.reactor.inventory import ResourceMemories
 
 from shardsdk.contrib.kopf_gate import Gate
+from shardsdk.errors import NotServed
+from shardsdk.reconcile.drains import UNSERVED_SECONDS
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -231,6 +234,31 @@ async def test_an_acknowledgement_that_fails_is_tried_again_until_there_is_news(
     news.set()
     await giving
     assert RING.drain in rig.labels("other")
+
+
+@in_virtual_time
+async def test_what_is_not_served_for_a_while_is_given_away_when_it_is_again(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be for good, too; then it is tried and told ever less often."""
+    tried: list[float] = []
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        tried.append(clock.monotonic())
+        raise NotServed("404 page not found", status=404)
+
+    rig = Rig(clock)
+    rig.secret()
+    drained = rig.change(drain="true")
+    rig.server.admit = refuse
+    giving = asyncio.create_task(rig.event("MODIFIED", drained, stream_pressure=asyncio.Event()))
+    await clock.sleep(600)
+    assert len(tried) < 30
+    assert len(caplog.records) <= 11
+    rig.server.admit = lambda verb, resource, old, new: new
+    await giving
+    assert rig.labels() == {}
+    assert clock.monotonic() - tried[-1] <= UNSERVED_SECONDS + 1
 
 
 @in_virtual_time

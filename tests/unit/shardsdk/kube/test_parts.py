@@ -174,6 +174,7 @@ RULES: dict[RetryRule, list[type[errors.ShardingError]]] = {
         errors.ApiError,
         errors.BadRequest,
         errors.NotFound,
+        errors.NotServed,
         errors.MethodNotAllowed,
         errors.Invalid,
         errors.AlreadyOwned,
@@ -227,8 +228,41 @@ def test_an_answer_that_is_no_status_is_quoted_and_cut() -> None:
 )
 def test_a_type_that_is_not_served_is_told_from_an_object_that_is_not_there(body: bytes, unserved: bool) -> None:
     error = explain(Target("watch", "sharding.timebertt.dev", "clusterrings"), Refusal(404, body))
-    assert isinstance(error, errors.NotFound)
+    assert type(error) is (errors.NotServed if unserved else errors.NotFound)
     assert ("install its CustomResourceDefinition" in str(error)) is unserved
+
+
+def test_a_proxys_own_404_says_nothing_of_the_object_nor_of_its_type() -> None:
+    error = explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(404, b"<h1>404 Not Found</h1>"))
+    assert type(error) is errors.NotServed
+    assert "CustomResourceDefinition" not in str(error)
+
+
+@pytest.mark.parametrize("reason", ["", "NotFound"])
+@pytest.mark.parametrize("said", [b'configmaps \\"b\\" not found', b"the server could not find the requested resource"])
+def test_a_denial_with_404_says_nothing_of_the_object_nor_of_its_type(said: bytes, reason: str) -> None:
+    """As `admission.Errored(http.StatusNotFound, err)` of controller-runtime makes one, or a validator that hands on
+    what it was answered itself."""
+    denial = b'"message":"admission webhook \\"a.example.com\\" denied the request: %s"' % said
+    body = b'{"kind":"Status","status":"Failure",%s,"reason":"%s","code":404}' % (denial, reason.encode())
+    error = explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(404, body))
+    assert type(error) is errors.Forbidden
+    assert (error.status, error.reason) == (404, reason)
+    assert "CustomResourceDefinition" not in str(error)
+
+
+def test_a_status_that_is_not_there_may_be_one_that_its_kind_does_not_have() -> None:
+    body = b'{"kind":"Status","reason":"NotFound","message":"widgets.example.com \\"a\\" not found","code":404}'
+    error = explain(Target("patch", "example.com", "widgets/status", "n", "a"), Refusal(404, body))
+    assert type(error) is errors.NotFound
+    assert "subresources: {status: {}}" in str(error)
+    assert "subresource" not in str(explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(404, body)))
+
+
+@pytest.mark.parametrize("body", [b'{"error":"upstream connect error"}', b'{"code":413,"detail":"too big"}', b"[]"])
+def test_json_that_is_no_status_is_quoted(body: bytes) -> None:
+    error = explain(Target("list", "", "pods"), Refusal(502, body))
+    assert str(error) == f"list pods: 502 without reason: {body.decode()}"
 
 
 def test_the_pause_that_is_asked_for_is_read_from_header_and_body() -> None:

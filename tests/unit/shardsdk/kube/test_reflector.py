@@ -15,10 +15,11 @@ from shardsdk.errors import (
     StreamInterrupted,
 )
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
-from shardsdk.kube.listing import STREAM_FAILURES_MAX
+from shardsdk.kube.initialevents import ASK_AGAIN_SECONDS, STREAM_FAILURES_MAX, NoEnd
 from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from tests.kube_fakes import (
+    Asked,
     Hold,
     InstantClock,
     Passing,
@@ -180,6 +181,30 @@ async def test_where_initial_events_are_not_served_lists_are_made_in_pages_from_
     async with playing(*script) as (api, _, told):
         assert [each.verb for each in api.asked] == ["watch", "list", "watch", "list", "watch"]
         assert told.story == ["added a@1*", "deleted a@1*"]
+
+
+@pytest.mark.parametrize("refusal", [[Invalid("forbidden")], [added("a", 1), NoEnd("no end")]], ids=["told", "found"])
+async def test_that_initial_events_are_not_served_is_no_failure_and_asked_once(
+    refusal: list[Step], caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: list[str] = []
+    async with playing(refusal, [added("b", 2), listed(7)], on_failing=lambda: failed.append("")) as (api, mine, _):
+        assert api.clock.pauses == []
+        assert failed == caplog.messages == []
+        assert mine.synced.is_set()
+        assert [each.metadata.name for each in mine.store] == ["b"]
+
+        other, _ = reflect(api)
+        api.scripts.append([listed(8)])
+        running = asyncio.ensure_future(other.run())
+        await other.synced.wait()
+        assert [each.verb for each in api.asked] == ["watch", "list", "watch", "list", "watch"]
+        running.cancel()
+
+        api.clock.at += ASK_AGAIN_SECONDS
+        api.scripts.append([listed(9), Hold()])
+        await mine.listed(mine.restart())
+        assert api.asked[-1] == Asked("watch", None), "an API server is upgraded now and then"
 
 
 async def test_a_list_in_pages_that_breaks_off_proves_nothing_either() -> None:

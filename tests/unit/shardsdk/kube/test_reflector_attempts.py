@@ -17,8 +17,9 @@ from shardsdk.errors import (
     StreamInterrupted,
     TooManyRequests,
 )
-from shardsdk.kube.reflector import HEALTHY_SECONDS, PAUSE_MAX_SECONDS, Delta, EventKind, Reflector
+from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
+from shardsdk.kube.streams import HEALTHY_SECONDS, PAUSE_MAX_SECONDS
 from shardsdk.protocol.objects import PartialObject
 from tests.kube_fakes import (
     Hold,
@@ -76,13 +77,25 @@ async def test_pauses_grow_up_to_a_limit() -> None:
 async def test_pauses_become_short_again_only_after_a_healthy_stream() -> None:
     refused: list[list[Step]] = [[ConnectionFailed("refused")] for _ in range(6)]
     lost = StreamInterrupted("broke")
-    brief: list[Step] = [listed(5), Passing(HEALTHY_SECONDS), lost]
+    brief: list[Step] = [listed(5), Passing(HEALTHY_SECONDS / 2), lost]
     healthy: list[Step] = [bookmark(5), Passing(13), lost]
     async with playing(*refused, brief, healthy) as (api, _, _told):
         pauses = api.clock.pauses
         assert HEALTHY_SECONDS < pauses[5] <= 6.4
-        assert 6.4 <= pauses[6] <= 12.8, "shorter than the pause before it: not healthy"
+        assert 6.4 <= pauses[6] <= 12.8, "not healthy"
         assert pauses[7] <= 0.2
+
+
+@pytest.mark.parametrize("ending", [[], [StreamInterrupted("broke")]], ids=["in order", "broken"])
+async def test_no_pause_is_longer_than_the_healthy_stream_before_it(ending: list[Step]) -> None:
+    """A proxy may end each watch after five seconds: after an outage it is followed as closely as it was before."""
+    refused: list[list[Step]] = [[ConnectionFailed("refused")] for _ in range(10)]
+    watches: list[list[Step]] = [[first, Passing(5), *ending] for first in (listed(5), bookmark(5), bookmark(5))]
+    async with playing([listed(5)], *refused, *watches) as (api, _, _told):
+        pauses = api.clock.pauses
+        assert pauses[10] >= 15
+        assert pauses[11] <= 5
+        assert max(pauses[12:]) <= 0.2
 
 
 async def test_a_watch_that_ends_at_once_every_time_is_followed_with_growing_pauses() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from shardsdk.errors import (
     BadRequest,
@@ -18,12 +19,15 @@ from shardsdk.errors import (
     StreamInterrupted,
 )
 from shardsdk.kube import decoding, sessions, watching
-from shardsdk.kube.api import WatchKind
+from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.client import Client
+from shardsdk.kube.initialevents import BROKEN_SECONDS, NoEnd, Silent
+from shardsdk.kube.reflector import Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.sessions import Lane
+from shardsdk.kube.watching import END_SECONDS, Ending
 from shardsdk.protocol.objects import LEASES, ObjectMeta, PartialObject
-from tests.kube_fakes import CONFIGMAPS
+from tests.kube_fakes import CONFIGMAPS, InstantClock
 from tests.kube_server import (
     Handler,
     config_map,
@@ -144,7 +148,7 @@ async def test_an_error_event_is_raised_as_what_it_is() -> None:
 
 async def test_a_silent_watch_is_taken_for_dead() -> None:
     async with talking(streams(line("ADDED", config_map("a", 6)), asyncio.Event())) as (client, _):
-        with pytest.raises(StreamInterrupted, match="silent"):
+        with pytest.raises(Silent, match="silent"):
             await events(client, silence_seconds=2.0)  # the answer has as long to begin
 
 
@@ -285,15 +289,85 @@ async def test_a_stream_comes_in_batches() -> None:
 
 async def test_a_stream_that_ends_early_proves_nothing_and_twice_means_pages() -> None:
     early = streams(line("ADDED", config_map("a", 1)))
-    async with talking(early, early, says(page(["a", "b"])), early) as (client, server):
+    clock = InstantClock()
+    pages = says(page(["a", "b"]))
+    async with talking(early, early, pages, pages, early, clock=clock) as (client, server):
         for _ in range(2):
             with pytest.raises(StreamInterrupted, match="before its initial events were complete"):
                 await names(client)
-        assert await names(client) == ["a", "b"]
-        assert "watch" not in server.seen[-1].query
+        for _ in range(2):
+            assert await names(client) == ["a", "b"]
+            assert "watch" not in server.seen[-1].query
+        clock.at += BROKEN_SECONDS
         with pytest.raises(StreamInterrupted):
             await names(client)
         assert "watch" in server.seen[-1].query, "initial events get another chance"
+
+
+def added(name: str) -> WatchEvent[PartialObject]:
+    return WatchEvent(WatchKind.ADDED, PartialObject(ObjectMeta(name=name)), "1")
+
+
+@pytest.mark.parametrize("kind", [WatchKind.MODIFIED, WatchKind.DELETED, WatchKind.BOOKMARK])
+def test_initial_events_after_which_others_come_have_to_end_soon(kind: WatchKind) -> None:
+    ending = Ending("watch configmaps")
+    later: WatchEvent[PartialObject] = WatchEvent(kind, None, "2")
+    ending.heard([added("a"), later], END_SECONDS)
+    ending.heard([later], END_SECONDS - 1)
+    with pytest.raises(NoEnd, match="watch configmaps: the end of its initial events has not come within 30 s"):
+        ending.heard([added("b")], 1.0)
+
+
+def test_initial_events_may_come_as_slowly_as_they_like() -> None:
+    ending = Ending("watch configmaps")
+    for number in range(10):
+        odd = WatchEvent(WatchKind.BOOKMARK, None, "1", unfit=Unfit(ObjectMeta(name="odd"), "odd"))
+        ending.heard([added(f"o{number}"), odd], END_SECONDS * 2)
+    assert not ending.over
+    ending.heard([WatchEvent(WatchKind.MODIFIED, None, "2")], END_SECONDS)
+    ending.heard([WatchEvent(WatchKind.BOOKMARK, None, "2", initial_end=True)], END_SECONDS)
+    assert ending.over
+
+
+async def test_whoever_reads_initial_events_may_take_as_long_as_he_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "SLICE_BYTES", 1)  # each event is a batch
+    clock = InstantClock()
+    things = [line("ADDED", config_map(f"o{number}", number)) for number in range(3)]
+    changes = [line("MODIFIED", config_map("o0", 3 + number)) for number in range(3)]
+    async with talking(streams(b"".join((*things, *changes, end_of_list(9)))), clock=clock) as (client, _):
+        count = 0
+        async for batch in client.stream(CONFIGMAPS):
+            count += len(batch)
+            clock.at += END_SECONDS
+        assert count == 6
+
+
+async def test_an_api_server_that_does_not_know_initial_events_is_not_waited_for() -> None:
+    """It sends what exists, and then what changes, for ever."""
+    clock = InstantClock()
+
+    async def ignores(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response(page(["a"]))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(line("ADDED", config_map("a", 1)))
+        for version in range(2, 100):
+            await asyncio.sleep(0.001)
+            clock.at += 20
+            await response.write(line("MODIFIED", config_map("a", version)))
+        raise AssertionError("it is still waited for")
+
+    async with talking(ignores, clock=clock) as (client, server):
+        mine: Reflector[PartialObject] = Reflector(client, CONFIGMAPS, clock=clock, rng=random.Random(1))
+        running = asyncio.create_task(mine.run())
+        await mine.synced.wait()
+        assert mine.failure is None
+        assert "watch" not in server.seen[1].query
+        assert await names(client) == ["a"]
+        assert "watch" not in server.seen[-1].query, "the client remembers it"
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def test_where_initial_events_are_not_served_a_stream_is_read_in_pages() -> None:

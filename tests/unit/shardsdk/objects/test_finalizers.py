@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shardsdk.errors import ConfigurationError, Conflict
+from shardsdk.errors import ConfigurationError, Conflict, NotServed
 from shardsdk.objects.finalizers import add_finalizer, finalizing, remove_finalizer
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.reconcile.context import Context
@@ -119,6 +119,31 @@ async def test_it_builds_on_what_this_reconcile_has_written_itself(clock: Virtua
     async with rig.shard(reconcile):
         await asyncio.sleep(1)
     assert finalizers(rig) == ["example.com/by-hand", MINE]
+
+
+@in_virtual_time
+async def test_a_type_that_is_not_served_for_a_while_leaves_no_object_behind(clock: VirtualClock) -> None:
+    """When it is served again, the object is there in the version that is known: no news bring the reconcile back."""
+    rig = Rig(clock)
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        raise NotServed("404 page not found", status=404)
+
+    async def clean_up() -> None:
+        pass
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        await finalizing(context, MINE, clean_up)
+
+    rig.secret("a", finalizers=[MINE])
+    async with rig.shard(reconcile):
+        await asyncio.sleep(1)
+        rig.server.delete(SECRETS, "a", "default")
+        rig.server.admit = refuse
+        await asyncio.sleep(30)
+        rig.server.admit = lambda verb, resource, old, new: new
+        await asyncio.sleep(120)
+        assert rig.server.find(SECRETS, "a", "default") is None
 
 
 @in_virtual_time

@@ -1,0 +1,63 @@
+"""Whether a client asks for initial events, by what has come of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardsdk.errors import Gone, Invalid, StreamInterrupted
+from shardsdk.kube.initialevents import (
+    ASK_AGAIN_SECONDS,
+    BROKEN_SECONDS,
+    STREAM_FAILURES_MAX,
+    InitialEvents,
+    NoEnd,
+    Silent,
+)
+from tests.kube_fakes import CONFIGMAPS, Step, listed, playing
+
+BROKEN = StreamInterrupted("the connection broke")
+
+
+@pytest.mark.parametrize("error", [Invalid("forbidden"), NoEnd("no end")], ids=["refused", "ignored"])
+def test_where_they_are_not_served_they_are_asked_for_again_an_hour_later(error: Invalid | NoEnd) -> None:
+    known = InitialEvents()
+    known.failed(error, 1.0, 2.0)
+    assert not known.worth_a_try(1.0 + ASK_AGAIN_SECONDS)
+    assert known.worth_a_try(2.0 + ASK_AGAIN_SECONDS)
+
+
+def test_streams_that_one_restart_of_an_api_server_ends_are_one_failure() -> None:
+    known = InitialEvents()
+    for began in (1.0, 2.0, 3.0):
+        known.failed(BROKEN, began, 10.0 + began / 100)
+    assert known.worth_a_try(11.0)
+
+
+def test_after_streams_that_broke_one_after_the_other_they_are_asked_for_again_a_minute_later() -> None:
+    known = InitialEvents()
+    for number in range(STREAM_FAILURES_MAX):
+        assert known.worth_a_try(10.0 * number)
+        known.failed(BROKEN, 10.0 * number, 10.0 * number + 5)
+    assert not known.worth_a_try(20.0)
+    assert known.worth_a_try(15.0 + BROKEN_SECONDS)
+
+
+def test_one_that_is_complete_between_two_that_broke_shows_that_they_work() -> None:
+    known = InitialEvents()
+    known.failed(BROKEN, 1.0, 2.0)
+    known.worked()
+    known.failed(BROKEN, 3.0, 4.0)
+    assert known.worth_a_try(5.0)
+
+
+async def test_silence_in_place_of_their_end_is_no_failure_and_the_second_time_a_reason_not_to_ask(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An API server that ignores the wish has nothing to say as long as nothing exists."""
+    nothing: list[Step] = [Silent("silent for 30 s, taken for dead")]
+    scripts: list[list[Step]] = [nothing, [listed(5)], [Gone("410")], nothing, [listed(6)], [Gone("410")], [listed(7)]]
+    async with playing(*scripts) as (api, mine, _):
+        assert [each.verb for each in api.asked] == ["watch", "list", "watch"] * 2 + ["list", "watch"]
+        assert mine.failure is None
+        assert "silent" not in caplog.text
+        assert not api.initial_events[CONFIGMAPS].worth_a_try(api.clock.at + BROKEN_SECONDS)

@@ -1,0 +1,46 @@
+"""Lists of API servers that send more than was asked for, or more than is read at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from shardsdk.kube import sessions
+from tests.kube_fakes import CONFIGMAPS
+from tests.kube_server import page, says, talking
+
+
+class Bare(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+async def test_find_takes_nothing_else_from_a_server_that_does_not_know_field_selectors() -> None:
+    everything = says(page(["a", "b"], token="more")), says(page(["c"]))
+    async with talking(*everything, *everything, *everything, says(page(["b"]))) as (client, _):
+        found = await client.find(CONFIGMAPS, "b", "default")
+        assert found is not None
+        assert found.metadata.name == "b"
+        there: dict[str, Any] | None = await client.find(CONFIGMAPS, "c", "default", model=dict)
+        assert there is not None
+        assert there["metadata"]["name"] == "c"
+        assert await client.find(CONFIGMAPS, "d", "default") is None
+        assert await client.find(CONFIGMAPS, "b", "default", model=Bare) == Bare(), "a model without metadata"
+
+
+async def test_a_page_of_large_objects_is_asked_for_again_with_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = [f"o{number:02}" for number in range(20)]
+    monkeypatch.setattr(sessions, "ANSWER_MAX_BYTES", len(json.dumps(page(objects[:6], token="06"))))
+
+    async def answer(request: web.Request) -> web.Response:
+        begin = int(request.query.get("continue", "0"))
+        end = begin + int(request.query["limit"])
+        return web.json_response(page(objects[begin:end], token=str(end) if end < len(objects) else ""))
+
+    async with talking(answer) as (client, server):
+        found = [each.metadata.name async for things in client.pages(CONFIGMAPS, limit=40) for each in things]
+        assert found == objects
+        assert [each.query["limit"] for each in server.seen] == ["40", "5", "5", "5", "5"]

@@ -1,0 +1,65 @@
+"""A type that is not served for a while: that says nothing of its objects."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from shardsdk.errors import NotServed
+from shardsdk.reconcile.drains import TELL_SECONDS, UNSERVED_SECONDS
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import RING, Rig
+
+
+@in_virtual_time
+async def test_what_is_not_served_for_a_while_is_given_away_when_it_is_again(clock: VirtualClock) -> None:
+    """Then a list shows the object in the version that is known, so no news of it bring it back."""
+    rig = Rig(clock)
+    rig.secret("mine")
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        raise NotServed("404 page not found", status=404)
+
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        rig.drain("mine")
+        rig.server.admit = refuse
+        await clock.sleep(3)
+        assert RING.drain in rig.labels("mine")
+        rig.server.admit = lambda verb, resource, old, new: new
+        await clock.sleep(4)
+        assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_what_is_not_served_any_more_is_tried_and_told_now_and_then(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing tells of the end of its objects, if the watch was away when it came."""
+    caplog.set_level(logging.WARNING)
+    tried = 0
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        nonlocal tried
+        tried += 1
+        raise NotServed("404 page not found", status=404)
+
+    rig = Rig(clock)
+    names = [f"m{number}" for number in range(30)]
+    for name in names:
+        rig.secret(name)
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        for name in names:
+            rig.drain(name)
+        rig.server.admit = refuse
+        await clock.sleep(120)
+        tried = 0
+        await clock.sleep(600)
+        assert tried <= len(names) * (600 / UNSERVED_SECONDS + 1)
+        rig.server.admit = lambda verb, resource, old, new: new
+        await clock.sleep(UNSERVED_SECONDS + 1)
+        assert [rig.labels(name) for name in names] == [{}] * len(names)
+    assert {record.msg for record in caplog.records} == {"Could not acknowledge a drain: %s"}
+    assert len(caplog.records) <= 720 / TELL_SECONDS + 1
