@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from shardsdk.kube.server import Access
 from tests.kube_fakes import InstantClock
 
 
-def certificate(name: str = "test") -> tuple[str, str]:
-    """A self-signed certificate and its key, as PEM."""
+def certificate(name: str = "test", address: str = "127.0.0.1") -> tuple[str, str]:
+    """A self-signed certificate, also of a server at `address`, and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,6 +31,7 @@ def certificate(name: str = "test") -> tuple[str, str]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now)
         .not_valid_after(now + timedelta(days=3650))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

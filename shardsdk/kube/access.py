@@ -91,23 +91,26 @@ async def _load_kubeconfig(paths: str, context: str | None, origin: str, clock: 
 
 
 def _home_kubeconfig(environ: Mapping[str, str]) -> str:
-    home = Path(environ.get("HOME") or Path.home(), ".kube", "config")
-    if not home.exists():
+    try:
+        home = Path(environ.get("HOME") or Path.home(), ".kube", "config")
+    except RuntimeError:  # a user without a home, as containers may run under any number
+        home = None
+    if home is None or not home.exists():
         raise ConfigurationError(
             "no API server configured: pass a kubeconfig, set KUBECONFIG, run in a pod with a ServiceAccount,"
-            f" or create {home}"
+            f" or create {home or 'one at ~/.kube/config and set HOME'}"
         )
     return str(home)
 
 
 def _load_in_cluster(environ: Mapping[str, str], clock: Clock) -> Access:
     """What a pod is given.  Source: Kubernetes, "Accessing the Kubernetes API from a Pod"."""
-    directory = Path(environ.get(SERVICE_ACCOUNT_VARIABLE) or SERVICE_ACCOUNT)
+    directory = Path(environ.get(SERVICE_ACCOUNT_VARIABLE) or SERVICE_ACCOUNT).absolute()
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT") or "443"
     try:
         credentials = FileCredentials(directory / "token", clock)
-        authority = (directory / "ca.crt").read_text(encoding="ascii")
-        if not authority.strip():
+        authority = directory / "ca.crt"
+        if not authority.read_text(encoding="ascii").strip():
             raise ValueError("ca.crt is empty")
     except (ConfigurationError, OSError, ValueError) as error:
         raise ConfigurationError(
@@ -118,6 +121,6 @@ def _load_in_cluster(environ: Mapping[str, str], clock: Clock) -> Access:
         namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         namespace = ""
-    server = Server(f"https://{before_port(host)}:{port}", ca_text=authority)
+    server = Server(f"https://{before_port(host)}:{port}", ca_file=str(authority))
     origin = "the pod's ServiceAccount"
     return make_access(server, namespace=namespace or DEFAULT_NAMESPACE, origin=origin, credentials=credentials)

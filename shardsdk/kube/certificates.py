@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 import ssl
+import tempfile
 from pathlib import Path
 from typing import Final
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import Credentials
 from shardsdk.logs import logger_of
@@ -28,11 +30,38 @@ log: Final = logger_of(__name__)
 CERTIFICATE_PERIOD_SECONDS: Final = 60.0
 
 
-def load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Have new connections of `context` show this pair.
+def load_pair(context: ssl.SSLContext, certificate: Path | bytes, key: Path | bytes) -> None:
+    """Have new connections of `context` show this pair; each part is a file or PEM.
 
-    Raises: OSError when a file cannot be read, or they do not fit each other; `context` keeps what it has.
+    Raises: OSError when a file cannot be read, or they do not fit each other; ConfigurationError where PEM cannot be
+    written to a file for OpenSSL, which reads nothing else.  `context` keeps what it has then.
     """
+    if isinstance(certificate, Path) and isinstance(key, Path):
+        _load_files(context, certificate, key)
+        return
+    try:
+        directory = tempfile.TemporaryDirectory()
+    except OSError as error:
+        raise ConfigurationError(
+            f"a client certificate has to be written to a file for a moment, and cannot be: {error.strerror};"
+            " have TMPDIR name a directory that is writable (in a pod, an emptyDir in memory)"
+        ) from error
+    with directory as folder:
+        files = (
+            _in_file(each, Path(folder, name)) for each, name in ((certificate, "client.crt"), (key, "client.key"))
+        )
+        _load_files(context, *files)
+
+
+def _in_file(part: Path | bytes, path: Path) -> Path:
+    if isinstance(part, Path):
+        return part
+    path.touch(0o600, exist_ok=False)
+    path.write_bytes(part)
+    return path
+
+
+def _load_files(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     # A pair that does not fit would break the live context: try it elsewhere first.
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key)
     context.load_cert_chain(certificate, key)

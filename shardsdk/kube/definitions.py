@@ -30,7 +30,7 @@ NAMED: Final = 10
 
 
 class NotInstalled(ShardingError):
-    """The API server did not do in time what it was told; the message says what to look at."""
+    """The API server does not do what it is told, or not in time; the message says what to look at."""
 
 
 async def apply_crds(
@@ -41,7 +41,8 @@ async def apply_crds(
     One of a higher number (`VERSION_ANNOTATION`) stays as it is, unless `allow_less`. Any other is replaced, also by
     less, as when an older program is started again; what that costs is told.
 
-    Raises: NotInstalled when another definition has their names, or they are not served after a minute.
+    Raises: NotInstalled when one lacks a version in which objects are stored, another definition has their names, or
+    they are not served after a minute.
     """
     for document in documents:
         name = document["metadata"]["name"]
@@ -53,7 +54,8 @@ async def apply_crds(
                 extra={"object": name, "version": version, "own": own},
             )
         else:
-            _tell_of_lost_fields(name, there, document)
+            _check_stored(name, there, document)
+            _tell_of_lost(name, there, document)
             await api.patch(CRDS, name, None, document, kind=PatchKind.APPLY, field_manager=field_manager, force=True)
             log.info("custom resource definition applied", extra={"object": name})
         await _wait_served(api, name, clock)
@@ -74,8 +76,24 @@ def _number(definition: Mapping[str, Any]) -> int | None:
     return int(said) if re.fullmatch("[0-9]{1,9}", said) else None
 
 
-def _tell_of_lost_fields(name: str, there: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check_stored(name: str, there: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises: NotInstalled, where the API server would refuse `given` with words about the status of `there`."""
+    stored = (there.get("status") or {}).get("storedVersions") or ()
+    if missing := [each for each in stored if each not in _versions(given)]:
+        raise NotInstalled(
+            f"this program's definition of {name} lacks {', '.join(missing)}, in which objects are stored, as"
+            " status.storedVersions on the cluster says; keep that version's class beside the others (of an operator by"
+            " `operator.defines(…)`) until all objects were written anew and somebody has taken it out of there"
+        )
+
+
+def _tell_of_lost(name: str, there: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """The API server drops what a definition does not know, without a word."""
+    if missing := [each for each, served in _versions(there).items() if served and each not in _versions(given)]:
+        log.warning(
+            "The definition lacks versions that the one on the cluster serves; whoever uses them gets 404",
+            extra={"object": name, "versions": ", ".join(missing)},
+        )
     if lost := list(lost_fields(there, given)):
         more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
         log.warning(
@@ -87,7 +105,7 @@ def _tell_of_lost_fields(name: str, there: Mapping[str, Any], given: Mapping[str
 def lost_fields(there: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[str]:
     """Fields that the definition `there` has and `given` has not, in the versions of both: `v1: spec.size`.
 
-    A version that is not given is left out: the API server keeps one in which objects are stored.
+    A version that is not given is left out: its objects are stored in another, or it could not be left out.
     """
     schemas = {each["name"]: _schema(each) for each in given["spec"]["versions"]}
     for version in there["spec"]["versions"]:
@@ -96,6 +114,11 @@ def lost_fields(there: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[
                 # Every object has these, whether its schema says so or not.
                 if field.partition(".")[0] not in ("apiVersion", "kind", "metadata"):
                     yield f"{version['name']}: {field}"
+
+
+def _versions(definition: Mapping[str, Any]) -> dict[str, bool]:
+    """Its versions, and whether each is served."""
+    return {each["name"]: bool(each.get("served")) for each in definition["spec"]["versions"]}
 
 
 def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:

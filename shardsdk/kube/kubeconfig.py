@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import base64
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from ssl import SSLContext
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from urllib.parse import quote
 import yaml
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.certificates import CertificateFiles
+from shardsdk.kube.certificates import CertificateFiles, load_pair
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import (
     PROVIDER_PERIOD_SECONDS,
@@ -131,8 +131,7 @@ async def load_kubeconfig(paths: str, context: str | None, origin: str, clock: C
     try:
         chosen = _choose([_read(path) for path in files], context)
         impersonation = _impersonation(chosen.user)
-        with _client_certificate(chosen.user) as pair:
-            access = await _access(_server(chosen.cluster, pair), chosen, origin, clock)
+        access = await _access(_server(chosen.cluster, _client_certificate(chosen.user)), chosen, origin, clock)
         return replace(access, impersonation=impersonation)
     except _MALFORMED as error:
         raise ConfigurationError(
@@ -189,7 +188,7 @@ def _find(files: list[_Entry], section: str, kind: str, name: str, missing: _Ent
     raise ValueError(f"there is no object with name {name} in its {section}")
 
 
-def _server(cluster: _Entry, pair: tuple[str, str] | None) -> Server:
+def _server(cluster: _Entry, certificate: Callable[[SSLContext], None] | None) -> Server:
     host = cluster.text("server")
     if not host:
         raise ValueError("its cluster has no server")
@@ -203,7 +202,7 @@ def _server(cluster: _Entry, pair: tuple[str, str] | None) -> Server:
         # Comments may be in any language, certificates are not.
         ca_text=authority.decode("ascii", "ignore") if authority else None,
         ca_file=str(file) if file else None,
-        client_certificate=pair,
+        client_certificate=certificate,
         verify=not unsafe,
         name=cluster.text("tls-server-name") or None,
         proxy=cluster.text("proxy-url") or None,
@@ -234,23 +233,14 @@ def _impersonation(user: _Entry) -> list[tuple[str, str]]:
     return headers
 
 
-@contextmanager
-def _client_certificate(user: _Entry) -> Iterator[tuple[str, str] | None]:
-    """The files of a client certificate and its key, of which OpenSSL reads nothing else; data is there meanwhile."""
-    names = ("client-certificate", "client-key")
-    with tempfile.TemporaryDirectory() as directory:
-        files = []
-        for name in names:
-            if (data := user.data(f"{name}-data")) is not None:
-                path = Path(directory, name)
-                path.touch(0o600)
-                path.write_bytes(data)
-                files.append(str(path))
-            elif (given := user.path(name)) is not None:
-                files.append(str(given))
-        if len(files) == 1:
-            raise ValueError("client-certificate and client-key go together")
-        yield (files[0], files[1]) if files else None
+def _client_certificate(user: _Entry) -> Callable[[SSLContext], None] | None:
+    """What has a context show the user's client certificate, if it has one.  Raises: OSError, ValueError."""
+    certificate, key = (user.data(f"{name}-data") or user.path(name) for name in ("client-certificate", "client-key"))
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ValueError("client-certificate and client-key go together")
+    return partial(load_pair, certificate=certificate, key=key)
 
 
 async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) -> Access:
@@ -261,9 +251,8 @@ async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) ->
         told = providers.told_of(chosen.cluster.content, chosen.cluster.base) if wanted else None
         plugin = providers.ExecPlugin(settings, user.base, origin, told)
         issued: Credentials = IssuedCredentials(plugin.issue, await plugin.issue(False), clock)
-        access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=issued)
-        plugin.attach(access.ssl)
-        return access
+        server = replace(server, client_certificate=partial(plugin.attach, configured=server.client_certificate))
+        return make_access(server, namespace=chosen.namespace, origin=origin, credentials=issued)
     credentials = await _credentials(user, origin, clock)
     access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=credentials)
     if user.text("client-certificate-data") or user.text("client-key-data"):

@@ -15,8 +15,8 @@ import base64
 import json
 import os
 import ssl
-import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -82,7 +82,7 @@ class AuthProvider:
 class ExecPlugin:
     """A command that issues tokens or client certificates (client.authentication.k8s.io)."""
 
-    __slots__ = ("_cluster", "_context", "_description", "_hint", "_node", "_pair")
+    __slots__ = ("_cluster", "_context", "_description", "_hint", "_lock", "_node", "_pair")
 
     def __init__(
         self, plugin: Mapping[str, Any], base: Path, origin: str, cluster: Mapping[str, Any] | None = None
@@ -96,11 +96,16 @@ class ExecPlugin:
         self._description = f"{origin}: exec plugin {command!r}"
         self._context: ssl.SSLContext | None = None
         self._pair: tuple[str, str] | None = None
+        #: Held while one of both changes: connections are made, and contexts for them, in any thread.
+        self._lock: Final = threading.Lock()
 
-    def attach(self, context: ssl.SSLContext) -> None:
-        """Where client certificates go; new connections use the latest pair."""
-        self._context = context
-        self._install()
+    def attach(self, context: ssl.SSLContext, configured: Callable[[ssl.SSLContext], None] | None = None) -> None:
+        """Show the latest pair in this context, and those to come; `configured` is for as long as there is none."""
+        if configured is not None:
+            configured(context)
+        with self._lock:
+            self._install(context)
+            self._context = context
 
     async def issue(self, rejected: bool) -> Issued:
         """Run the command.  Raises: ConfigurationError with what the command said."""
@@ -110,8 +115,9 @@ class ExecPlugin:
             header = bearer(str(status["token"]).strip()) if status.get("token") else None
             expires = _moment(status.get("expirationTimestamp"))
             if status.get("clientCertificateData") and status.get("clientKeyData"):
-                self._pair = (str(status["clientCertificateData"]), str(status["clientKeyData"]))
-                self._install()
+                with self._lock:
+                    self._pair = (str(status["clientCertificateData"]), str(status["clientKeyData"]))
+                    self._install(self._context)
             elif header is None:
                 raise ValueError("it issued neither token nor clientCertificateData with clientKeyData")
         except TimeoutError as error:
@@ -143,15 +149,9 @@ class ExecPlugin:
         issued: Mapping[str, Any] = answer["status"]
         return issued
 
-    def _install(self) -> None:
-        if self._context is None or self._pair is None:
-            return
-        with tempfile.TemporaryDirectory() as directory:
-            certificate, key = Path(directory, "client.crt"), Path(directory, "client.key")
-            for path, text in zip((certificate, key), self._pair, strict=True):
-                path.touch(0o600, exist_ok=False)
-                path.write_text(text, encoding="utf-8")
-            load_pair(self._context, certificate, key)
+    def _install(self, context: ssl.SSLContext | None) -> None:
+        if context is not None and self._pair is not None:
+            load_pair(context, *(text.encode() for text in self._pair))
 
 
 def told_of(cluster: Mapping[str, Any], base: Path) -> Mapping[str, Any]:

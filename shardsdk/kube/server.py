@@ -10,12 +10,15 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.authority import AuthorityContext
 from shardsdk.kube.credentials import Credentials, FixedCredentials
 from shardsdk.kube.proxies import proxy_of
 from shardsdk.version import SDK_AGENT
@@ -30,15 +33,16 @@ DEFAULT_NAMESPACE: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An API server as a configuration describes it; certificates are PEM, files or text.
+    """An API server as a configuration describes it; CA certificates are PEM, a file or text.
 
-    `client_certificate` is a file with its key's file; `proxy` `None`: whatever the environment says.
+    `client_certificate` has a context show one, for each context that is made;
+    `proxy` `None`: whatever the environment says.
     """
 
     host: str
     ca_file: str | None = None
     ca_text: str | bytes | None = None
-    client_certificate: tuple[str, str | None] | None = None
+    client_certificate: Callable[[SSLContext], None] | None = None
     verify: bool = True
     name: str | None = None
     proxy: str | None = None
@@ -161,10 +165,16 @@ def _is_name(host: str) -> bool:
 
 
 def _make_context(server: Server) -> SSLContext:
-    context = ssl.create_default_context(cafile=server.ca_file, cadata=server.ca_text)
+    if server.ca_file is None:
+        return _trusting(server, server.ca_text)
+    return AuthorityContext(Path(server.ca_file).absolute(), partial(_trusting, server))
+
+
+def _trusting(server: Server, authority: str | bytes | None) -> SSLContext:
+    context = ssl.create_default_context(cadata=authority)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if server.client_certificate is not None:
-        context.load_cert_chain(*server.client_certificate)
+        server.client_certificate(context)
     if not server.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -35,6 +35,7 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
+from shardsdk.kube.outage import Outage, remedy_of
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.server import Access
 from shardsdk.kube.sockets import make_connector
@@ -75,6 +76,8 @@ ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
 ATTEMPTS: Final = 6
 #: How often a write looks whether a doubted fence is open again.
 DOUBT_SECONDS: Final = 0.02
+#: What a request waits for once it is under way.
+ANSWER: Final = "answer from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class Wait:
     """How long a request may still wait, by the monotonic clock, and what it waits for: `no ... HOST within 30 s`."""
 
     until: float
-    what: str = "answer from"
+    what: str = ANSWER
 
 
 class Answer(aiohttp.ClientResponse):
@@ -161,6 +164,7 @@ class Sessions:
         self.ledger: Ledger = Ledger(clock)
         self._clock = clock
         self._observer = observer
+        self._outage = Outage(access.host, clock)
         self._pace = pace
         self._lapses = lapses_of(clock)
         self._server_clock = ServerClock()
@@ -227,7 +231,7 @@ class Sessions:
                 finally:
                     response.release() if response.content.at_eof() else response.close()
         except TimeoutError as error:
-            raise ConnectionFailed(f"{call.target}: no {wait.what} {self.access.host} within {limit:.1f} s") from error
+            raise self._too_late(call, wait, limit) from error
         finally:
             turn.give_back()
         if guard is not None:
@@ -244,8 +248,13 @@ class Sessions:
             async with asyncio.timeout(answer_seconds):
                 return await self._succeed(call, None, None, wait)
         except TimeoutError as error:
-            what = f"{wait.what} {self.access.host}"
-            raise ConnectionFailed(f"{call.target}: no {what} within {answer_seconds:.1f} s") from error
+            raise self._too_late(call, wait, answer_seconds) from error
+
+    def _too_late(self, call: Call, wait: Wait, seconds: float) -> ConnectionFailed:
+        said = f"no {wait.what} {self.access.host} within {seconds:.1f} s"
+        if wait.what == ANSWER:  # for the rest it waits for, the API server can do nothing
+            self._outage.failed(said)
+        return ConnectionFailed(f"{call.target}: {said}")
 
     def _turn(self, lane: Lane) -> Turn:
         if not self._turns:
@@ -267,7 +276,7 @@ class Sessions:
             if turn is not None:
                 wait.what = "connection was free to"
                 await turn.take()
-            wait.what = "answer from"
+            wait.what = ANSWER
             response = await self._send(call, guard, credentials, stream=turn is None)
             if 200 <= response.status < 300:
                 return response
@@ -309,6 +318,7 @@ class Sessions:
             try:
                 response = await self._request(call, guard, credentials, stream=stream)
                 status = response.status
+                self._outage.answered()
                 self._compare_clocks(response, sent)
                 if self._warnings is not None:
                     self._warnings.tell(call.target, response.headers.getall("Warning", ()))
@@ -321,7 +331,9 @@ class Sessions:
         except SentTooLate as error:
             raise ConnectionFailed(f"{call.target}: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionFailed(f"{call.target}: {self.access.host}: {_words(error)}") from error
+            said = _words(error) + remedy_of(error, self.access)
+            self._outage.failed(said)
+            raise ConnectionFailed(f"{call.target}: {self.access.host}: {said}") from error
 
     def _compare_clocks(self, response: aiohttp.ClientResponse, sent: float) -> None:
         """Notice from an answer that this machine was stopped together with its clocks."""
@@ -355,15 +367,19 @@ class Sessions:
         )
 
 
+class TooLarge(ConnectionFailed):
+    """An answer is larger than any that is read."""
+
+
 async def read_whole(response: aiohttp.ClientResponse, target: Target) -> bytes:
-    """The body, if it is not too large.  Raises: ConnectionFailed."""
+    """The body.  Raises: ConnectionFailed, TooLarge."""
     pieces: list[bytes] = []
     size = 0
     try:
         async for piece in response.content.iter_any():
             size += len(piece)
             if size > ANSWER_MAX_BYTES:
-                raise ConnectionFailed(f"{target}: the answer exceeds {ANSWER_MAX_BYTES} bytes; ask for smaller pages")
+                raise TooLarge(f"{target}: the answer exceeds {ANSWER_MAX_BYTES} bytes; ask for smaller pages")
             pieces.append(piece)
     except (aiohttp.ClientError, OSError) as error:
         raise ConnectionFailed(f"{target}: the connection broke during the answer: {_words(error)}") from error

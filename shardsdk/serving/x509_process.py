@@ -3,11 +3,15 @@
 The library for it takes 9 MiB of a process for good, and its work holds up an
 event loop; it is needed once in weeks.  A process that starts, answers and ends
 costs half a second of a core each time instead.
+
+Its modules are those of this process, wherever they were found, but for those of Python
+itself: in a folder with an `operator.py` or `email.py` it takes neither for Python's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -23,7 +27,8 @@ Ask = Callable[[Question], Awaitable[Answer]]
 #: A start of Python on a busy node, with much to spare.
 ANSWER_SECONDS: Final = 60.0
 
-_WORKER: Final = (sys.executable, "-m", "shardsdk.serving.x509_worker")
+#: Its arguments are where its modules are.
+_CODE: Final = "import sys; sys.path[:] = sys.argv[1:]; from shardsdk.serving.x509_worker import main; main()"
 
 
 class CertificateWorkFailed(ShardingError):
@@ -44,7 +49,7 @@ async def ask_apart(question: Question) -> Answer:
     """
     pipe = asyncio.subprocess.PIPE
     try:
-        worker = await asyncio.create_subprocess_exec(*_WORKER, stdin=pipe, stdout=pipe, stderr=pipe)
+        worker = await asyncio.create_subprocess_exec(*_command(), stdin=pipe, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise CertificateWorkFailed(f"the process for certificates cannot be started: {error}") from error
     try:
@@ -62,3 +67,13 @@ async def ask_apart(question: Question) -> Answer:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
         raise CertificateWorkFailed(f"the process for certificates ended with {worker.returncode}: {last}") from error
     return answer
+
+
+def _command() -> tuple[str, ...]:
+    """The process: as careful about where its modules come from as this one, at least."""
+    flags = sys.flags
+    careful = ((flags.isolated, "-I"), (flags.ignore_environment, "-E"), (flags.no_user_site, "-s"), (True, "-P"))
+    library = os.path.dirname(os.__file__)
+    own = (library, os.path.join(library, "lib-dynload"))
+    path = sorted(sys.path, key=lambda each: each not in own)
+    return (sys.executable, *(flag for wanted, flag in careful if wanted), "-c", _CODE, *path)

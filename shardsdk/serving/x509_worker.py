@@ -1,6 +1,6 @@
 """Everything that needs X.509: what a Secret of certificates should hold, and when a certificate ends.
 
-Questions carry all that their answers need.  Run as a module it answers one from
+Questions carry all that their answers need.  As a program it answers one from
 standard input on standard output, so that a server can ask a process that is
 gone afterwards (x509_process.py); keys go through pipes, never through arguments
 or disks.
@@ -75,7 +75,3 @@ def main() -> None:
     """Answer the question on standard input."""
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
     sys.stdout.buffer.write(msgspec.json.encode(answer(question)))
-
-
-if __name__ == "__main__":
-    main()

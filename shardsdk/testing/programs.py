@@ -78,7 +78,7 @@ def _cache(environment: Mapping[str, str]) -> Path:
 
 
 def _home(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("HOME") or Path.home())
+    return Path(environment.get("HOME") or os.path.expanduser("~"))  # without a home there is nothing in "~"
 
 
 def _newest(folder: Path, pattern: str) -> Path | None:

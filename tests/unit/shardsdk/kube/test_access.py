@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import pwd
 import ssl
 import subprocess
 import sys
@@ -96,6 +97,20 @@ async def test_a_context_is_never_looked_for_in_a_pod(tmp_path: Path) -> None:
 async def test_nothing_configured_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="pass a kubeconfig, set KUBECONFIG, run in a pod"):
         await load(tmp_path)
+
+
+async def test_nor_is_anything_configured_for_a_user_without_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As containers may run, under a number that no file knows."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(ConfigurationError, match=r"pass a kubeconfig, set KUBECONFIG, run in a pod.*and set HOME"):
+        await load(tmp_path, environ={})
 
 
 @pytest.mark.parametrize(
@@ -250,6 +265,21 @@ async def test_a_key_in_the_kubeconfig_stays_nowhere_else(tmp_path: Path, monkey
     path = kubeconfig(tmp_path, user, server="https://h:1")
     await load(tmp_path, path)
     assert sorted(os.listdir(tmp_path)) == sorted([*before, Path(path).name])
+
+
+async def test_only_what_has_to_be_written_for_a_moment_needs_a_directory_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "absent")])
+    files = dict(zip(("client-certificate", "client-key"), certificate(), strict=True))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    await load(tmp_path, kubeconfig(tmp_path, {"token": "t"}, server="https://h:1"))
+    await load(tmp_path, kubeconfig(tmp_path, {name: name for name in files}, server="https://h:1"))
+    data = {f"{name}-data": base64.b64encode(text.encode()).decode() for name, text in files.items()}
+    with pytest.raises(ConfigurationError, match=r"written to a file for a moment.*; have TMPDIR name a directory"):
+        await load(tmp_path, kubeconfig(tmp_path, data, server="https://h:1"))
 
 
 async def test_a_pod_without_token_says_what_to_check(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import zipapp
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
+import shardsdk
 from shardsdk.serving import x509_process as apart
 from shardsdk.serving import x509_worker
 from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
@@ -84,16 +87,63 @@ async def test_nothing_is_due_before_it_is_said_to_be() -> None:
 async def test_a_process_that_fails_is_an_error_that_says_how(
     worker: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "_WORKER", worker)
+    monkeypatch.setattr(apart, "_command", lambda: worker)
     with pytest.raises(CertificateWorkFailed, match=said):
         await ask_apart(ReadValidity(b""))
 
 
 async def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(apart, "_WORKER", (sys.executable, "-c", "import signal; signal.pause()"))
+    monkeypatch.setattr(apart, "_command", lambda: (sys.executable, "-c", "import signal; signal.pause()"))
     monkeypatch.setattr(apart, "ANSWER_SECONDS", 0.1)
     with pytest.raises(CertificateWorkFailed, match="took over"):
         await ask_apart(ReadValidity(b""))
+
+
+ASK = """
+import asyncio
+from shardsdk.serving.x509_messages import ReadValidity
+from shardsdk.serving.x509_process import ask_apart
+print(asyncio.run(ask_apart(ReadValidity(b"garbage"))))
+"""
+
+
+def ask_in(folder: Path, *arguments: str, **environment: str) -> str:
+    """What a program in `folder` is answered that is run by Python with these arguments."""
+    (folder / "program.py").write_text(ASK)
+    for name in ("operator", "types", "email", "token"):
+        (folder / f"{name}.py").write_text("raise SystemExit('this is not yours')")
+    said = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return said.stdout + said.stderr
+
+
+def test_what_lies_in_the_folder_that_it_is_started_in_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('nor is this')")
+    assert "not a PEM certificate" in ask_in(tmp_path, "-P", "program.py")
+    assert "not a PEM certificate" in ask_in(tmp_path, "-I", "program.py", PYTHONPATH=str(tmp_path))
+
+
+@pytest.mark.parametrize("place", ["script", "path", "zip"])
+def test_it_has_the_modules_of_the_process_that_asks(tmp_path: Path, place: str) -> None:
+    """Wherever those were found: beside the program, by the environment, or in an archive that is the program."""
+    source = tmp_path / "source"
+    shutil.copytree(Path(shardsdk.__file__).parent, source / "shardsdk", ignore=shutil.ignore_patterns("__pycache__"))
+    worker = source / "shardsdk" / "serving" / "x509_worker.py"
+    worker.write_text(worker.read_text().replace("Refused(str(error))", "Refused('by the copy')"))
+    match place:
+        case "script":
+            (source / "program.py").write_text(ASK)
+            arguments, environment = [str(source / "program.py")], {}
+        case "path":
+            arguments, environment = ["-P", "program.py"], {"PYTHONPATH": str(source)}
+        case _:
+            (source / "__main__.py").write_text(ASK)
+            zipapp.create_archive(source, tmp_path / "program.pyz")
+            arguments, environment = [str(tmp_path / "program.pyz")], {}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert "by the copy" in ask_in(elsewhere, *arguments, **environment)
 
 
 def test_the_service_does_without_the_library() -> None:
