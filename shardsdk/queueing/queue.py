@@ -48,8 +48,7 @@ K = TypeVar("K", bound=Hashable)
 #: While fresh items keep coming, one bulk item is let through after so many of
 #: them: a resync delays fresh events by 3 % at the most, and is never starved.
 BULK_SHARE: Final = 32
-#: Two moments closer than this are one: no clock below us is finer, and a
-#: sleep shorter than a float's resolution would spin.
+#: No sleep is shorter: no clock below us is finer, and one shorter than a float's resolution would spin.
 _INSTANT_SECONDS: Final = 1e-6
 #: So many items are worked on before other tasks get a turn of the event loop, though nothing is waited for: such an
 #: item takes some 50 microseconds, a turn about 10.
@@ -386,8 +385,9 @@ class WorkQueue(Generic[K]):
         added = 0
         while (moment := self._delays.first()) is not None:
             remaining = moment - self._clock.monotonic()
-            if remaining > _INSTANT_SECONDS:
-                await self._clock.sleep(remaining)
+            if remaining > 0:
+                # Never early: who asks to come back at a moment of the wall clock would ask again, and no time passes.
+                await self._clock.sleep(max(remaining, _INSTANT_SECONDS))
             else:
                 self.add(*self._delays.pop())
                 added += 1

@@ -61,7 +61,7 @@ class Watched:
         for thing in (delta.object, delta.old):
             try:
                 asked = () if thing is None else self.mapping(thing)
-                found.update((_check(each, "a mapping gives requests"), None) for each in asked)
+                found.update((as_request(each, "a mapping gives requests"), None) for each in asked)
             except Exception:
                 meta = metadata_of(delta.object)
                 where = {"namespace": meta.namespace, "object": meta.name}
@@ -90,7 +90,7 @@ class Feed:
 
     def add(self, request: Request, priority: Priority) -> None:
         """Have `request` reconciled, if the controller has it.  Raises: TypeError for what is no Request."""
-        self._add(_check(request, "a source adds requests"), priority)
+        self._add(as_request(request, "a source adds requests"), priority)
 
 
 class RequestSource(Protocol):
@@ -160,7 +160,7 @@ class Trigger:
 
         Raises: TypeError for what is no Request, here rather than in the controller, whose stack names no caller.
         """
-        _check(request, "push takes a request")
+        as_request(request, "push takes a request")
         with self._lock:
             waits = not self._mailboxes or self._expected > 0
             kept = self._early.put(request, priority) if waits else True
@@ -209,8 +209,11 @@ class _Mailbox:
         return True
 
 
-def _check(request: object, wanted: str) -> Request:
-    """Raises: TypeError, also for a pair: one that is no Request is as likely a name and a namespace."""
+def as_request(request: object, wanted: str) -> Request:
+    """The same, if it is one.
+
+    Raises: TypeError, also for a pair: one that is no Request is as likely a name and a namespace.
+    """
     if type(request) is Request:
         return request
     raise TypeError(f"{wanted}: write Request(namespace, name), not {request!r}")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from shardsdk.errors import Invalid, ShardingError
 from shardsdk.kube.api import PARTIAL, Api, PatchKind, T
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.objects import GroupResource, Resource
 
+SECRETS: Final = GroupResource("", "secrets")
 #: So many entries are named.
 NAMED: Final = 3
 #: Which entry of a list, by its place or by its keys.
@@ -34,10 +36,11 @@ async def send_apply(
     model: type[T] = PARTIAL,
     force: bool,
 ) -> T:
-    """Apply `body` as the field owner `owner`.
+    """Apply `body` as the field owner `owner`; texts of a Secret go as data.
 
     Raises: Conflict; Invalid, which names the entries of others that the API server may mean.
     """
+    body = with_texts_as_data(resource, body)
     try:
         return await api.patch(
             resource, name, namespace, body, kind=PatchKind.APPLY, subresource=subresource, model=model,
@@ -57,6 +60,22 @@ async def send_apply(
             status=error.status,
             reason=error.reason,
         ) from None
+
+
+def with_texts_as_data(resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object as it is stored: of a Secret's `stringData` an API server makes entries of `data`.
+
+    It writes down that whoever applied them owns those of `stringData`, of which nothing is left; so one that is not
+    applied any more would stay in `data`, which is nobody's to take it out of.
+    """
+    texts = body.get("stringData")
+    if resource.group_resource != SECRETS or not isinstance(texts, Mapping):
+        return body
+    if not all(isinstance(text, str) for text in texts.values()):
+        return body  # the API server says what is wrong with it
+    data = {name: b64encode(text.encode()).decode() for name, text in texts.items()}
+    others = {name: value for name, value in body.items() if name != "stringData"}
+    return {**others, "data": {**(body.get("data") or {}), **data}}
 
 
 def others_entries(

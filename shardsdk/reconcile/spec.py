@@ -101,6 +101,14 @@ class WatchSpec:
     index: str = ""
 
 
+def check_mapping(mapping: Any, title: str) -> None:
+    """Raises: ConfigurationError for an async one: it is called between two events of a watch, and not awaited."""
+    if is_async(mapping) or inspect.isasyncgenfunction(mapping):
+        raise ConfigurationError(
+            f"controller {title!r} watches with an async mapping: write it as a plain function, of the object alone"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerSpec(Generic[T]):
     """A controller, described; each method gives a new description."""
@@ -153,6 +161,7 @@ class ControllerSpec(Generic[T]):
         """
         if resource.group_resource in [other.source.resource.group_resource for other in self.watched]:
             raise ConfigurationError(f"controller {self.title!r} watches {resource.plural} twice: join the mappings")
+        check_mapping(mapping, self.title)
         watch = WatchSpec(Source(resource, model, metadata_only, when), mapping)
         return replace(self, watched=(*self.watched, watch))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, assert_never
 
@@ -24,28 +25,31 @@ from shardsdk.kube.api import ACCESS_REVIEWS, Body, Operation, PatchKind, WatchK
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource, Resource
-from shardsdk.testing.ownership import apply_patch, note_apply, note_change
+from shardsdk.testing.ownership import apply_patch, note_apply, note_change, note_others
 from shardsdk.testing.patching import apply_json_patch, merge
-from shardsdk.testing.selecting import matcher, matches
+from shardsdk.testing.selecting import check_fields, matcher, matches
 from shardsdk.testing.strategies import (
     STATUS,
+    check_metadata,
     check_new,
     check_part,
     check_place,
+    check_place_in,
     check_version,
+    finalizers_of_deletion,
     has_generation,
     has_status,
     kept_of,
     said_of,
+    without_empties,
 )
+from shardsdk.testing.virtual import EPOCH
 
 Object = dict[str, Any]
 #: Plays admission: (verb, resource, old, new) -> new, or raises.
 Admit = Callable[[str, Resource, Object | None, Object], Object]
 
 EVERYTHING: Final = Selector()
-#: What the wall clock of this server says, always: nobody may depend on it.
-_CREATED: Final = "2030-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +89,14 @@ class MemoryServer:
     log: list[Change] = field(default_factory=list)
     #: Watches that begin before this version are answered with 410.
     compacted: int = 0
+    #: The wall clock by which this server says when something was created, or asked to go.
+    now: Callable[[], datetime] = lambda: EPOCH
     #: The uid of what is created at a version.
     make_uid: Callable[[int], str] = "uid-{}".format
     #: Whether lists and watches are filtered by `shardSelector`, as since Kubernetes 1.36; others ignore it.
     filters_shards: bool = True
+    #: Custom resources that have no status, and who says so.
+    without_status: dict[GroupResource, str] = field(default_factory=dict)
     #: Called after every change.
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
 
@@ -116,12 +124,17 @@ class MemoryServer:
             case "delete":
                 conditions = body.get("preconditions", {})
                 version, uid = conditions.get("resourceVersion"), conditions.get("uid")
-                self.delete(resource, name, namespace, resource_version=version, uid=uid)
+                propagation = body.get("propagationPolicy")
+                self.delete(resource, name, namespace, resource_version=version, uid=uid, propagation=propagation)
                 return None
             case _:
                 assert_never(operation.verb)
 
     # -- reading ----------------------------------------------------------
+
+    def has_status(self, resource: Resource) -> bool:
+        """Whether objects have a status, which its own subresource writes."""
+        return resource.group_resource not in self.without_status and has_status(resource)
 
     def get(self, resource: Resource, name: str, namespace: str | None) -> Object:
         """One object.  Raises: NotFound."""
@@ -135,7 +148,8 @@ class MemoryServer:
         return self._of(resource).get(Key(namespace or "", name))
 
     def select(self, resource: Resource, namespace: str | None = None, selector: Selector = EVERYTHING) -> list[Object]:
-        """Copies of everything selected, by key."""
+        """Copies of everything selected, by key.  Raises: BadRequest."""
+        check_fields(resource, selector.fields)
         found = sorted(self._of(resource).items())
         selects = matcher(namespace, selector.labels, selector.fields, selector.shards)  # refuses what makes no sense
         return [copy.deepcopy(thing) for _, thing in found if selects(thing)]
@@ -156,7 +170,7 @@ class MemoryServer:
 
     def arrange(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
         """An object with its status, in one step: what a test begins with.  Raises: AlreadyExists, Invalid."""
-        return self._add(resource, body, namespace, lambda made: made if has_status(resource) else said_of(made))
+        return self._add(resource, body, namespace, lambda made: made if self.has_status(resource) else said_of(made))
 
     def rearrange(self, resource: Resource, name: str, namespace: str | None, body: Mapping[str, Any]) -> Object:
         """A merge patch of an object and of its status, each where it is written.  Raises: as `patch`."""
@@ -180,15 +194,18 @@ class MemoryServer:
 
         Raises: NotFound, Conflict, Invalid.
         """
-        check_part(resource, subresource)
+        check_part(resource, subresource, self.without_status)
         current = self.find(resource, name, namespace)
         if isinstance(body, Mapping):
             if current is None and kind is PatchKind.APPLY and not subresource:
+                check_place_in(body, name, namespace)
                 named = {**(body.get("metadata") or {}), "name": name}
                 return self.create(resource, {**body, "metadata": named}, namespace)
             wanted = merge(self.get(resource, name, namespace), body)
         elif kind is PatchKind.JSON:
             wanted = apply_json_patch(self.get(resource, name, namespace), body)
+            if not isinstance(wanted.get("metadata"), dict):
+                raise Invalid(f"{resource.plural}: the patch leaves no metadata", status=422, reason="Invalid")
         else:
             raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
         return self._replace(resource, name, namespace, wanted, subresource)
@@ -210,21 +227,24 @@ class MemoryServer:
 
         Raises: Conflict, Invalid; NotFound for the status of an object that is not there.
         """
-        check_part(resource, subresource)
+        check_part(resource, subresource, self.without_status)
+        check_place_in(body, name, namespace)
         said = said_of(dict(body), subresource)
         if self.find(resource, name, namespace) is None and not subresource:
             whole = {**said, "metadata": {**(said.get("metadata") or {}), "name": name}}
-            return self.create(resource, note_apply(whole, manager), namespace)
-        wanted = apply_patch(self.get(resource, name, namespace), said, (manager, subresource), force=force)
+            check_new(whole)
+            applied = note_apply(whole, manager)
+            return self._add(resource, applied, namespace, lambda made: note_others(kept_of(resource, None, made)))
+        wanted = apply_patch(self.get(resource, name, namespace), said, manager, subresource, force=force)
         return self._replace(resource, name, namespace, wanted, subresource, applied=True)
 
     def update(
         self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, subresource: str = ""
     ) -> Object:
         """Raises: NotFound, Conflict, Invalid."""
-        check_part(resource, subresource)
+        check_part(resource, subresource, self.without_status)
         metadata = {**({"namespace": namespace} if namespace else {}), **body["metadata"]}
-        name, namespace = metadata["name"], metadata.get("namespace")
+        name, namespace = metadata["name"], metadata.get("namespace") if resource.namespaced else None
         current = self.get(resource, name, namespace)
         wanted = copy.deepcopy({**body, "metadata": metadata})
         for part in ("apiVersion", "kind"):
@@ -242,8 +262,13 @@ class MemoryServer:
         *,
         resource_version: str | None = None,
         uid: str | None = None,
+        propagation: str | None = None,
     ) -> None:
-        """Raises: NotFound, Conflict."""
+        """Nobody collects garbage: what is deleted in the foreground keeps the finalizer that says so.
+
+        Raises: NotFound, Conflict, Invalid.
+        """
+        finalizers_of_deletion(propagation, ())
         current = self.get(resource, name, namespace)
         metadata = current["metadata"]
         if (resource_version or metadata["resourceVersion"]) != metadata["resourceVersion"]:
@@ -252,16 +277,22 @@ class MemoryServer:
             raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
         self.admit_deletion(resource, current)
         key = Key(namespace or "", name)
-        if metadata.get("finalizers"):
-            if "deletionTimestamp" not in metadata:
-                metadata["deletionTimestamp"] = _CREATED
-                if has_generation(resource):
-                    metadata["generation"] += 1
-                self._commit(resource, key, self._of(resource)[key], current)
+        stored = self._of(resource)[key]
+        metadata["finalizers"] = finalizers_of_deletion(propagation, metadata.get("finalizers") or ())
+        if not metadata["finalizers"]:
+            self._remove(resource, key)
             return
-        self._remove(resource, key)
+        if "deletionTimestamp" not in metadata:
+            metadata["deletionTimestamp"] = self._timestamp()
+            if has_generation(resource):
+                metadata["generation"] += 1
+        if current != stored:
+            self._commit(resource, key, stored, current)
 
     # -- inside -------------------------------------------------------------
+
+    def _timestamp(self) -> str:
+        return f"{self.now():%Y-%m-%dT%H:%M:%SZ}"
 
     def _of(self, resource: Resource) -> dict[Key, Object]:
         return self.objects.setdefault(resource.group_resource, {})
@@ -273,22 +304,26 @@ class MemoryServer:
         namespace: str | None,
         kept: Callable[[Object], Object],
     ) -> Object:
+        check_place_in(body, None, namespace)
         made = copy.deepcopy(dict(body))
         made.setdefault("apiVersion", resource.api_version)
         made.setdefault("kind", resource.kind)
         metadata = made.setdefault("metadata", {})
-        if namespace:
+        if not resource.namespaced:
+            metadata.pop("namespace", None)
+        elif namespace:
             metadata.setdefault("namespace", namespace)
         made = kept(self.admit("CREATE", resource, None, kept(made)))
-        metadata = made["metadata"]
+        metadata = made["metadata"] = without_empties(made["metadata"])
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = f"{metadata['generateName']}{self.version + 1:05d}"
         if not metadata.get("name"):
             raise Invalid(f"{resource.plural}: name or generateName is required", status=422, reason="Invalid")
+        check_metadata(resource, None, metadata)
         key = Key(metadata.get("namespace") or "", metadata["name"])
         if key in self._of(resource):
             raise AlreadyExists(f"{resource.plural} {key} already exists", status=409, reason="AlreadyExists")
-        metadata.update(uid=self.make_uid(self.version + 1), creationTimestamp=_CREATED)
+        metadata.update(uid=self.make_uid(self.version + 1), creationTimestamp=self._timestamp())
         for name in ("generation", "deletionTimestamp"):
             metadata.pop(name, None)
         if has_generation(resource):
@@ -308,6 +343,7 @@ class MemoryServer:
         key = Key(namespace or "", name)
         current = self._of(resource)[key]
         version = current["metadata"]["resourceVersion"]
+        check_place_in(wanted, name, (namespace or "") if resource.namespaced else None)
         wanted = kept_of(resource, current, wanted, subresource)
         if wanted["metadata"].get("resourceVersion") not in (None, "", version):
             raise Conflict(f"{resource.plural} {key} has changed", status=409, reason="Conflict")
@@ -316,10 +352,11 @@ class MemoryServer:
         wanted["metadata"]["resourceVersion"] = version
         wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
         wanted = kept_of(resource, current, wanted, subresource)
+        metadata = wanted["metadata"] = without_empties({**_parts_of(current), **wanted["metadata"]})
+        check_metadata(resource, current["metadata"], metadata)
         if wanted == current:
             return copy.deepcopy(current)
-        if not applied:
-            wanted = note_change(current, wanted)
+        wanted = note_others(wanted) if applied else note_change(current, wanted)
         if has_generation(resource) and _spec(wanted) != _spec(current):
             wanted["metadata"]["generation"] = current["metadata"]["generation"] + 1
         if "deletionTimestamp" in wanted["metadata"] and not wanted["metadata"].get("finalizers"):
@@ -349,6 +386,12 @@ class MemoryServer:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self.log[middle].version <= version else (low, middle)
         return low
+
+
+def _parts_of(thing: Object) -> Object:
+    """What names an object, for a write that leaves it out."""
+    metadata = thing["metadata"]
+    return {part: metadata[part] for part in ("name", "namespace") if part in metadata}
 
 
 def _spec(thing: Object) -> dict[str, Any]:

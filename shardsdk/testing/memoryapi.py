@@ -48,6 +48,7 @@ from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.rbac import Right
 from shardsdk.testing.memory import Change, MemoryServer, Object
 from shardsdk.testing.processes import outside
+from shardsdk.testing.selecting import check_fields
 
 #: How long a request may hang before the client gives it up.
 REQUEST_SECONDS: Final = 30.0
@@ -162,7 +163,7 @@ class MemoryApi(Api):
             yield WatchEvent(WatchKind.BOOKMARK, None, str(position), initial_end=True)
         else:
             position = int(options.resource_version or 0)
-            await self._call(lambda: self.server.changes(resource, position))
+            await self._call(lambda: self._begin(selection, position))
         with self._changes_of(resource) as changed:
             while ends_at is None or self.clock.monotonic() < ends_at:
                 for change in self.server.changes(resource, position):
@@ -211,6 +212,11 @@ class MemoryApi(Api):
             lambda: (self.server.select(resource, namespace, selector), self.server.version)
         )
         return found
+
+    def _begin(self, selection: Selection[Any], position: int) -> None:
+        """Refuse a watch that cannot go on from `position`.  Raises: BadRequest, Gone."""
+        check_fields(selection.resource, selection.selector.fields)
+        self.server.changes(selection.resource, position)
 
     def _filter(self, selector: Selector) -> Selector:
         """What the server makes of a selector."""

@@ -38,37 +38,81 @@ def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
 
 
 def apply_json_patch(target: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Apply a JSON patch (RFC 6902): add, replace, remove, test.  Raises: Invalid."""
-    result: dict[str, Any] = copy_tree(dict(target))
+    """Apply a JSON patch (RFC 6902).  Raises: Invalid."""
+    result: Any = copy_tree(dict(target))
     for operation in operations:
-        *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
         try:
-            parent: Any = result
-            for part in path:
-                parent = parent[int(part)] if isinstance(parent, list) else parent[part]
-            _apply(parent, last, operation)
-        except (KeyError, IndexError, ValueError) as error:
+            result = _apply(result, operation)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise Invalid(f"the patch does not apply: {operation} ({error})", status=422, reason="Invalid") from error
+    if not isinstance(result, dict):
+        raise Invalid(f"the patch leaves no object, but {result!r}", status=422, reason="Invalid")
     return result
 
 
-def _apply(parent: Any, last: str, operation: Mapping[str, Any]) -> None:
-    place: Any = last
-    if isinstance(parent, list):
-        place = len(parent) if last == "-" else int(last)
-    value = copy_tree(operation.get("value"))
-    match operation["op"]:
+def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
+    """The document after one operation, which may have been changed in place."""
+    name, path, value = operation["op"], operation["path"], operation.get("value")
+    if name in ("copy", "move"):
+        parent, place = _find(document, operation["from"])
+        value = parent[place]
+        if name == "move":
+            del parent[place]
+        name = "add"
+    if not path:
+        return _replace_whole(document, name, value)
+    parent, place = _find(document, path, adds=name == "add")
+    match name:
         case "add" if isinstance(parent, list):
-            parent.insert(place, value)
+            parent.insert(place, copy_tree(value))
         case "add":
-            parent[place] = value
+            parent[place] = copy_tree(value)
         case "replace":
             parent[place]  # must be there
-            parent[place] = value
+            parent[place] = copy_tree(value)
         case "remove":
             del parent[place]
         case "test":
-            if parent[place] != value:
-                raise ValueError(f"{last} is {parent[place]!r}")
+            # To an API server, what is not there is null.
+            _test(parent.get(place) if isinstance(parent, dict) else parent[place], value, path)
         case other:
             raise ValueError(f"operation {other!r} is not known here")
+    return document
+
+
+def _replace_whole(document: Any, name: str, value: Any) -> Any:
+    if name in ("add", "replace"):
+        return copy_tree(value)
+    if name != "test":
+        raise ValueError(f"{name!r} of the whole object")
+    _test(document, value, "it")
+    return document
+
+
+def _test(found: Any, value: Any, path: str) -> None:
+    if found != value or isinstance(found, bool) != isinstance(value, bool):  # 1 is True to Python
+        raise ValueError(f"{path} is {found!r}")
+
+
+def _find(document: Any, path: str, *, adds: bool = False) -> tuple[Any, Any]:
+    """What holds the value at `path`, and where in it; `adds`: a place in a list may be the one behind its last."""
+    empty, *parts = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/"))
+    if empty or not parts:
+        raise ValueError(f"{path!r} is no path into an object")
+    parent: Any = document
+    for part in parts[:-1]:
+        parent = parent[_index(parent, part)] if isinstance(parent, list) else parent[part]
+    if not isinstance(parent, (dict, list)):
+        raise TypeError(f"{path} leads through {parent!r}")
+    return parent, _index(parent, parts[-1], adds=adds) if isinstance(parent, list) else parts[-1]
+
+
+def _index(entries: list[Any], part: str, *, adds: bool = False) -> int:
+    """A negative one counts from the end, as API servers have it, though the RFC does not."""
+    places = len(entries) + adds
+    if part == "-" and adds:
+        return len(entries)
+    index = int(part)
+    if not -places <= index < places:
+        raise IndexError(f"{part} is no place in a list of {len(entries)}")
+    return index % places

@@ -24,7 +24,7 @@ operator, with objects of its kinds:
 
 Guarantees (tests/unit/shardsdk/testing/test_rig.py): async reconciles run in virtual time, so
 that hours pass at once and each run takes the same steps; what a reconcile
-raises comes out of `drive`.  Plain functions run in threads and real time.
+or a mapping raises comes out of `drive`.  Plain functions run in threads and real time.
 
 Refuses what an API server in memory refuses: schemas, defaulting, permissions,
 garbage collection.  `shardsdk.testing.ControlPlane` is for those.
@@ -42,28 +42,27 @@ from typing import Any, Final, TypeVar, overload
 from shardsdk.admission.webhook import Webhook
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
 from shardsdk.events.recorder import EVENTS
-from shardsdk.kinds import Kind
+from shardsdk.kinds import Kind, resource_of
 from shardsdk.kube.api import Operation
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.selectors import Selector
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
-from shardsdk.operator.failures import Permanent
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
-from shardsdk.queueing.raised import as_exception, is_failure, is_refresh, meant_by
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.spec import ControllerSpec, Scope
-from shardsdk.reconcile.threads import call_any, is_async
+from shardsdk.reconcile.threads import is_async
 from shardsdk.testing.admission import WebhooksAsked
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.noted import Noted
 from shardsdk.testing.rights import RightsCheck
-from shardsdk.testing.typed import body_given, resource_named, shown_as
-from shardsdk.testing.virtual import run_virtual
+from shardsdk.testing.typed import Served, body_given, resource_named, shown_as, without_status
+from shardsdk.testing.virtual import Deadlock, Livelock, run_virtual
 from shardsdk.testing.world import world_in
 
 #: Ring, shard and namespace of a rig.
@@ -102,8 +101,9 @@ def drive(
     Objects go to the namespace `default` unless they say otherwise; those of
     main resources are the shard's unless they carry a shard label.
 
-    Raises: what a reconcile raised first, but Conflict and Permanent, unless `raises` is False; whatever `story`
-    raises; RightsLack for what `shardsdk manifests` grants no such operator, unless `rights` is False.
+    Raises: what a reconcile raised first, but Conflict and Permanent, or a mapping of watched objects, unless `raises`
+    is False; whatever `story` raises; Livelock, which names the last reconcile, if time ceases to pass; RightsLack for
+    what `shardsdk manifests` grants no such operator, unless `rights` is False.
     """
     webhooks: Sequence[Webhook] = ()
     check = RightsCheck(controller, NAMESPACE, RING) if rights and isinstance(controller, Operator) else None
@@ -112,8 +112,11 @@ def drive(
     manager = controller if isinstance(controller, Manager) else None
     specs = _specs_of(controller)
 
+    rigs = list[Rig]()
+
     async def run(clock: Clock) -> Rig:
         rig = Rig(specs, clock, Random(seed), manager, webhooks)
+        rigs.append(rig)
         rig.api.on_request = check.note if check else None
         for each in objects:
             rig.create(*((each,) if isinstance(each, Kind) else each))
@@ -129,7 +132,10 @@ def drive(
         return rig
 
     if all(is_async(spec.function) for spec in specs):
-        return run_virtual(run)
+        try:
+            return run_virtual(run)
+        except (Deadlock, Livelock) as error:
+            raise type(error)(f"{rigs[0]._noted.last}: {error}") from None
     return asyncio.run(run(SystemClock()))
 
 
@@ -149,13 +155,17 @@ class Rig:
         asked = WebhooksAsked(webhooks)
         #: Warnings of webhooks: (webhook, warning).
         self.warnings: list[tuple[str, str]] = asked.warnings
-        self.server: MemoryServer = MemoryServer(asked.admit, admit_deletion=asked.admit_deletion)
+        self.server: MemoryServer = MemoryServer(asked.admit, asked.admit_deletion, now=clock.now)
         self.api: MemoryApi = MemoryApi(self.server, clock)
+        served: list[Resource] = Served()
+        self.api.served = served
+        served.extend(source.resource for spec in specs for source in spec.resources)
+        self.server.without_status.update(without_status(specs))
         self.labels_of_ring: RingLabels = parse_ring_name(RING)
+        self._noted: Noted = Noted()
         #: What each reconcile returned or raised, with the object's name, in order.
-        self.outcomes: list[tuple[str, Outcome | Exception | None]] = []
+        self.outcomes: list[tuple[str, Outcome | Exception | None]] = self._noted.outcomes
         self._rng = rng
-        self._reconciling = 0
         self._changes = 0
         self.server.listeners.append(self._count)
         self._main = {spec.main.resource.group_resource for spec in specs if spec.scope in (None, Scope.SHARDED)}
@@ -174,7 +184,7 @@ class Rig:
         )
         self._manager.cached.update(like.cached if like else {})
         for spec in specs:
-            self._manager.add(spec if spec.function is None else self._watched(spec))
+            self._manager.add(spec if spec.function is None else self._noted.watched(spec))
 
     # -- arranging ------------------------------------------------------------
 
@@ -190,6 +200,7 @@ class Rig:
         Raises: Forbidden, Invalid, with what a webhook says.
         """
         if isinstance(thing, Kind):
+            self.api.served.append(resource_of(type(thing)))
             return shown_as(type(thing), self.create(*body_given(thing)))
         resource, body = thing, body or {}
         metadata = dict(body.get("metadata") or {})
@@ -231,7 +242,7 @@ class Rig:
         for _ in range(_MAX_TURNS):
             await asyncio.sleep(_TURN_SECONDS)
             now = self._progress()
-            quiet = quiet + 1 if now == before and not self._reconciling and not self._writing() else 0
+            quiet = quiet + 1 if now == before and not self._noted.running and not self._writing() else 0
             before = now
             if quiet >= _QUIET_TURNS:
                 return
@@ -322,9 +333,11 @@ class Rig:
 
     @property
     def failures(self) -> list[Exception]:
-        """What reconciles raised, but for what asks for another look (Conflict), or says what is wrong (Permanent)."""
-        raised = [(each, meant_by(each)) for _, each in self.outcomes if isinstance(each, Exception)]
-        return [error for error, meant in raised if not isinstance(meant, Permanent) and not is_refresh(meant)]
+        """What reconciles raised, but for what asks for another look (Conflict), or says what is wrong (Permanent).
+
+        What mappings of watched objects raised comes last.
+        """
+        return self._noted.failures
 
     # -- inside ---------------------------------------------------------------
 
@@ -354,28 +367,6 @@ class Rig:
 
     def _count(self, change: Change) -> None:
         self._changes += change.resource not in _UNOBSERVED
-
-    def _watched(self, spec: ControllerSpec[Any]) -> ControllerSpec[Any]:
-        """The same controller; what its function returns or raises, with all that is done around it, is noted."""
-
-        async def call(context: Any) -> Outcome | None:
-            self._reconciling += 1
-            try:
-                if spec.around is not None:
-                    outcome = await spec.around(context, lambda function: call_any(function, context))
-                else:
-                    outcome = await call_any(spec.function, context)
-            except BaseException as error:
-                if is_failure(error):
-                    self.outcomes.append((context.request.name, as_exception(error)))
-                raise
-            else:
-                self.outcomes.append((context.request.name, outcome))
-                return outcome
-            finally:
-                self._reconciling -= 1
-
-        return replace(spec, function=call, around=None)
 
 
 _UNOBSERVED: Final[frozenset[GroupResource]] = frozenset({LEASES.group_resource})

@@ -1,4 +1,4 @@
-"""What an API server keeps of a write, for servers in memory: status apart from the rest, and its own metadata.
+"""What an API server keeps of a write, and refuses, for servers in memory: status apart from the rest, and metadata.
 
 Of Kubernetes' own kinds some have no status, some no generation, and some take an
 update that names no version; custom resources have both, and take none.
@@ -6,12 +6,15 @@ update that names no version; custom resources have both, and take none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shardsdk.errors import Invalid, NotFound, ServerError
+from shardsdk.errors import BadRequest, Invalid, NotFound, ServerError
 from shardsdk.kube.answers import Status, Target, explain_status
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.labels import is_label_key, is_label_value
+from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.reconcile.serverside import with_texts_as_data
 
 Object = dict[str, Any]
 
@@ -52,7 +55,20 @@ _NEEDS_VERSION: Final = _CONFIGURATIONS | {
     *("leases.coordination.k8s.io", "poddisruptionbudgets.policy", "runtimeclasses.node.k8s.io"),
     *("csidrivers.storage.k8s.io", "volumeattachments.storage.k8s.io"),
 }
-_OWN_GROUPS: Final = ("", "apps", "autoscaling", "batch", "policy")
+#: Those of its groups that look like a community's.
+_OWN_GROUPS: Final = frozenset(
+    f"{each}.k8s.io"
+    for each in (
+        *("admissionregistration", "apiextensions", "apiregistration", "authentication", "authorization"),
+        *("certificates", "coordination", "discovery", "events", "flowcontrol.apiserver", "internal.apiserver"),
+        *("networking", "node", "rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
+    )
+)
+
+
+def is_builtin(resource: Resource) -> bool:
+    """Whether it is one of Kubernetes' own, and no custom resource."""
+    return "." not in resource.group or resource.group in _OWN_GROUPS
 
 
 def has_status(resource: Resource) -> bool:
@@ -65,10 +81,16 @@ def has_generation(resource: Resource) -> bool:
     return str(resource.group_resource) not in _WITHOUT_GENERATION
 
 
-def check_part(resource: Resource, subresource: str) -> None:
-    """Raises: NotFound for a status of objects that have none."""
-    if subresource == STATUS and not has_status(resource):
-        raise NotFound("the server could not find the requested resource", status=404, reason="NotFound")
+def check_part(resource: Resource, subresource: str, without_status: Mapping[GroupResource, str]) -> None:
+    """Raises: NotFound for a status of objects that have none, and for any other part: there is none in memory."""
+    said_by = without_status.get(resource.group_resource) if subresource == STATUS else None
+    if not subresource or (subresource == STATUS and said_by is None and has_status(resource)):
+        return
+    if is_builtin(resource):
+        target = Target("patch", resource.group, f"{resource.plural}/{subresource}")
+        raise explain_status(target, Status(404, "", "404 page not found"))
+    why = f": the class {said_by} says that {resource.plural} have none" if said_by else ""
+    raise NotFound(f"the server could not find the requested resource{why}", status=404, reason="NotFound")
 
 
 def check_new(body: Mapping[str, Any]) -> None:
@@ -80,11 +102,81 @@ def check_new(body: Mapping[str, Any]) -> None:
 
 def check_version(resource: Resource, body: Object) -> None:
     """Raises: Invalid for an update that names no version, of what needs one."""
-    ours = resource.group in _OWN_GROUPS or resource.group.endswith(".k8s.io")
-    needed = not ours or str(resource.group_resource) in _NEEDS_VERSION
+    needed = not is_builtin(resource) or str(resource.group_resource) in _NEEDS_VERSION
     if needed and not body["metadata"].get("resourceVersion"):
         message = f"{resource.plural}: metadata.resourceVersion: must be specified for an update"
         raise Invalid(message, status=422, reason="Invalid")
+
+
+def check_place_in(body: Mapping[str, Any], name: str | None, namespace: str | None) -> None:
+    """Raises: BadRequest for a body that names another object than its path does."""
+    metadata = body.get("metadata") or {}
+    for part, wanted in (("name", name), ("namespace", namespace)):
+        if wanted is not None and metadata.get(part) not in (None, "", wanted):
+            message = f"the {part} of the object ({metadata[part]}) does not match the {part} on the URL ({wanted})"
+            raise BadRequest(message, status=400, reason="BadRequest")
+
+
+def check_metadata(resource: Resource, old: Object | None, new: Object) -> None:
+    """What metadata may say; `old` None: of a new object.
+
+    Raises: Invalid; BadRequest for labels and annotations that are no texts.
+    """
+    faults = []
+    if old is None and not _is_name(resource, new["name"]):
+        faults.append(f"metadata.name: Invalid value: {new['name']!r}")
+    for part in ("labels", "annotations"):
+        entries = new.get(part) or {}
+        if old is not None and entries == old.get(part):
+            continue
+        for key, value in entries.items():
+            if not isinstance(value, str):
+                message = f"metadata.{part}.{key}: {value!r} is no string"
+                raise BadRequest(message, status=400, reason="BadRequest")
+            # Those of annotations are read as if they had no capitals.
+            if not is_label_key(key.lower() if part == "annotations" else key) or (
+                part == "labels" and not is_label_value(value)
+            ):
+                faults.append(f"metadata.{part}: Invalid value: {key!r}: {value!r}")
+    for each in new.get("ownerReferences") or ():
+        faults += [f"metadata.ownerReferences.{part}: must not be empty" for part in _OF_OWNER if not each.get(part)]
+    if len([each for each in new.get("ownerReferences") or () if each.get("controller")]) > 1:
+        faults.append("metadata.ownerReferences: Invalid value: only one reference can have controller set to true")
+    if old is not None and "deletionTimestamp" in old:
+        added = set(new.get("finalizers") or ()).difference(old.get("finalizers") or ())
+        if added:
+            faults.append(f"metadata.finalizers: Forbidden: no new ones while it is being deleted: {sorted(added)}")
+    if faults:
+        raise Invalid(f"{resource.kind} {new['name']!r} is invalid: {'; '.join(faults)}", status=422, reason="Invalid")
+
+
+def _is_name(resource: Resource, name: str) -> bool:
+    """Whether an object may be called so.  Source: the validation below kubernetes/pkg/apis."""
+    which = str(resource.group_resource)
+    if which in _RBAC or which == "ipaddresses.networking.k8s.io":
+        return name not in (".", "..") and "/" not in name and "%" not in name
+    return is_dns_label(name) if which in ("namespaces", "services") else is_dns_subdomain(name)
+
+
+def without_empties(metadata: Object) -> Object:
+    """The same but for lists and maps that have nothing in them: an API server stores none of those."""
+    return {name: value for name, value in metadata.items() if value or name not in _MAY_BE_EMPTY}
+
+
+_OF_OWNER: Final = ("apiVersion", "kind", "name", "uid")
+_MAY_BE_EMPTY: Final = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
+#: What a way of deletion has an object wait for.
+_HELD_BY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+def finalizers_of_deletion(propagation: str | None, finalizers: Sequence[str]) -> list[str]:
+    """The finalizers of an object that is deleted in such a way; `None`: nobody has said.  Raises: Invalid."""
+    if propagation is None:
+        return list(finalizers)
+    if propagation not in ("Background", *_HELD_BY):
+        raise Invalid(f"propagationPolicy: Invalid value: {propagation!r}", status=422, reason="Invalid")
+    others = [each for each in finalizers if each not in _HELD_BY.values()]
+    return [*others, _HELD_BY[propagation]] if propagation in _HELD_BY else others
 
 
 def said_of(body: Object, subresource: str = "") -> Object:
@@ -96,6 +188,9 @@ def said_of(body: Object, subresource: str = "") -> Object:
 
 def kept_of(resource: Resource, current: Object | None, wanted: Object, subresource: str = "") -> Object:
     """What is stored of a write: the status, or all but that, beside what there is; `current` None: it is new."""
+    wanted = dict(with_texts_as_data(resource, wanted))
+    if not resource.namespaced:
+        wanted["metadata"] = {name: value for name, value in wanted["metadata"].items() if name != "namespace"}
     if current is None:
         return wanted if resource.kind == "Node" else said_of(wanted)
     if subresource == STATUS:
@@ -130,7 +225,6 @@ def check_place(verb: str, resource: Resource, name: str, namespace: str | None)
     """
     if not resource.namespaced or namespace:
         return
-    builtin = "." not in resource.group or resource.group.endswith(".k8s.io")
     not_found, not_allowed = Status(404, "", "404 page not found"), Status(405, "MethodNotAllowed", "not allowed here")
-    status = not_allowed if verb == "create" and builtin else not_found
+    status = not_allowed if verb == "create" and is_builtin(resource) else not_found
     raise explain_status(Target(verb, resource.group, resource.plural, None, name or None, True), status)

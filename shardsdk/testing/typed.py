@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from shardsdk.kinds import Kind, body_of, resource_of
+from shardsdk import kinds
+from shardsdk.kinds import CustomResource, Kind, body_of, resource_of
+from shardsdk.kinds.declaration import declaration_of
 from shardsdk.kube.decoding import codec_of
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.reconcile.spec import ControllerSpec
 from shardsdk.testing.memory import Object
 
 
@@ -25,3 +29,32 @@ def resource_named(kind: Resource | type[Kind]) -> Resource:
 def shown_as(kind: Resource | type[Kind], thing: Object) -> Any:
     """An object as it is stored, or as one of a kind."""
     return thing if isinstance(kind, Resource) else codec_of(kind).read(msgspec.json.encode(thing))
+
+
+def without_status(specs: Iterable[ControllerSpec[Any]]) -> dict[GroupResource, str]:
+    """Which custom resources have no status, and the class that says so: one whose objects are reconciled.
+
+    Others may be somebody else's, whose class has what the program needs of them.
+    """
+    mains = [spec.main for spec in specs]
+    classes = {each.resource.group_resource: each.model.__qualname__ for each in mains if _is_without(each.model)}
+    return {
+        which: name
+        for which, name in classes.items()
+        if all(_is_without(each.model) for each in mains if each.resource.group_resource == which)
+    }
+
+
+def _is_without(model: Any) -> bool:
+    return isinstance(model, type) and issubclass(model, CustomResource) and "status" not in declaration_of(model).parts
+
+
+class Served(list[Resource]):
+    """What a rig's API server serves: what it is told of, and Kubernetes' own kinds."""
+
+    def __iter__(self) -> Iterator[Resource]:
+        yield from super().__iter__()
+        for name in kinds.builtin.__all__:
+            found = getattr(kinds, name)
+            if isinstance(found, type) and issubclass(found, Kind):
+                yield resource_of(found)

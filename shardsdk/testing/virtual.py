@@ -20,8 +20,12 @@ Guarantees, each named by a test in tests/unit/shardsdk/testing/test_virtual.py:
   that spins without letting time pass with `Livelock`, one that goes on for
   longer than `limit_seconds` with `TimeLimit`.
 
-Refuses: threads, sockets and subprocesses.  Their progress has nothing to do
-with virtual time, so a test that needs them belongs on a real loop.
+What is called in a thread (`asyncio.to_thread`) takes no virtual time: that stands still while it works, and goes
+on while it waits for a coroutine that it has handed to the loop (`asyncio.run_coroutine_threadsafe`, `Context.run`).
+One that waits for what takes time by other means ends with `Deadlock`, a minute of real time later.
+
+Refuses: sockets and subprocesses.  Their progress has nothing to do with
+virtual time, so a test that needs them belongs on a real loop.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ import msgspec
 
 from shardsdk.errors import ShardingError
 from shardsdk.testing.processes import open_all_gates, process_task_factory
+from shardsdk.testing.threads import Threads
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -51,6 +56,10 @@ EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)
 LIMIT_SECONDS: Final = 7 * 24 * 3600.0
 #: So many turns of the loop without any time passing are a scenario that spins.
 LIMIT_TURNS: Final = 1_000_000
+_THREAD_WAITS: Final = (
+    "a thread waits for something that takes time, which stands still until it has returned (it goes on for coroutines"
+    " that the thread hands to the loop and waits for, by ctx.run or asyncio.run_coroutine_threadsafe)"
+)
 #: Cancelled timers are swept out when there are so many, and more of them than of others.
 _SWEEP_AT: Final = 64
 
@@ -193,6 +202,7 @@ class _JumpingLoop(asyncio.BaseEventLoop):
         self._turns = 0
         self._limit_turns = limit_turns
         self._end = clock.monotonic() + limit_seconds
+        self._threads = Threads()
         self.strict = True
         # Everything that waits hangs on this one method.
         self.time = clock.monotonic  # type: ignore[method-assign]
@@ -209,8 +219,9 @@ class _JumpingLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]
-        """There is one thread; signals interrupt it."""
-        return self.call_soon(callback, *args, context=context)
+        handle = self.call_soon(self._threads.noting(callback), *args, context=context)
+        self._threads.tell()
+        return handle
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> _Timer:  # type: ignore[override]
         when = self._clock._now + delay
@@ -233,8 +244,12 @@ class _JumpingLoop(asyncio.BaseEventLoop):
             heapq.heapify(self._scheduled)
             self._timers_cancelled = 0
 
-    def run_in_executor(self, *_: object) -> Any:
-        raise RuntimeError("threads do not run in virtual time; inject something that needs none")
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """In a thread, in real time; the clock does not go on while it works."""
+        called = self._threads.start(executor, functools.partial(func, *args))
+        future = asyncio.wrap_future(called, loop=self)
+        called.add_done_callback(self._threads.ended)  # after the future's own: what it returned is there by then
+        return future
 
     # -- running ---------------------------------------------------------------
 
@@ -272,11 +287,16 @@ class _JumpingLoop(asyncio.BaseEventLoop):
                 return
 
     def _jump(self) -> None:
-        """Nothing is ready: it is the moment of the next timer now."""
+        """Nothing is ready: it is the moment of the next timer now, unless a thread works."""
         scheduled = self._scheduled
         while scheduled and scheduled[0][2]._cancelled:
             heapq.heappop(scheduled)
             self._timers_cancelled -= 1
+        while not self._ready and self._threads.busy(waiting=not scheduled):
+            if where := self._threads.wait():
+                raise Deadlock(f"{_THREAD_WAITS}:\n{where}")
+        if self._ready:
+            return
         if not scheduled:
             raise Deadlock(f"nothing can happen any more, all tasks wait:\n{_describe_tasks()}")
         when = scheduled[0][0]

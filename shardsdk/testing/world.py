@@ -28,6 +28,7 @@ def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
     async def connect_other(fence: Fence | None) -> AsyncIterator[Api]:
         other = MemoryApi(api.server, api.clock, fence=fence)
         other.writes, other.sent, other.lists, other.on_request = api.writes, api.sent, api.lists, api.on_request
+        other.served = api.served
         others.append(other)
         yield other
 

@@ -3,102 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
-from shardsdk import CustomResource, Model
-from shardsdk.errors import ApiError, ShardingError
-from shardsdk.kinds import ConfigMap, Deployment, Kind, Lease, Secret, crd_of
+from shardsdk.errors import ShardingError
+from shardsdk.kinds import ConfigMap, Deployment, Lease, Secret, crd_of
 from shardsdk.kube.access import load_access
-from shardsdk.kube.api import Api, PatchKind
+from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing import MemoryApi, MemoryServer
 from shardsdk.testing.strategies import has_status
+from tests.integration.asked import (
+    CONFIGMAPS,
+    RULES,
+    SECRETS,
+    SITES,
+    Ask,
+    Asked,
+    Numbers,
+    Site,
+    Thing,
+    named,
+    said,
+    shown,
+)
 from tests.integration.served import served
-
-
-class Spec(Model):
-    size: int
-    colour: str | None = None
-
-
-class Status(Model):
-    ready: int | None = None
-    seen: int | None = None
-
-
-class Site(CustomResource[Spec, Status], group="memory.example.com", version="v1"):
-    """With a status of its own."""
-
-
-class Numbers(Kind):
-    """A config map as it never is."""
-
-    resource = ConfigMap.resource
-    data: dict[str, int] = {}
-
-
-SITES, CONFIGMAPS, SECRETS = Site.resource, ConfigMap.resource, Secret.resource
-Thing = dict[str, Any]
-Ask = Callable[["Asked"], Awaitable[Any]]
-
-
-class Asked:
-    """One of the two, with one object in one namespace."""
-
-    def __init__(self, api: Api, namespace: str) -> None:
-        self.api, self.namespace = api, namespace
-
-    async def create(self, resource: Resource = SITES, **fields: Any) -> Thing:
-        content = {"spec": {"size": 1}} if resource == SITES else {}
-        return await self.api.create(resource, named(resource, **{**content, **fields}), self.namespace, model=dict)
-
-    async def get(self, resource: Resource = SITES) -> Thing:
-        return await self.api.get(resource, "a", self.namespace, model=dict)
-
-    async def patch(self, body: Any, resource: Resource = SITES, **options: Any) -> Any:
-        return await said(self.api.patch(resource, "a", self.namespace, body, model=dict, **options))
-
-    async def status(self, body: Any, resource: Resource = SITES, **options: Any) -> Any:
-        return await self.patch(body, resource, subresource="status", **options)
-
-    async def update(self, body: Thing, resource: Resource = SITES, **options: Any) -> Any:
-        return await said(self.api.update(resource, body, self.namespace, model=dict, **options))
-
-    async def apply(self, manager: str, resource: Resource = SITES, subresource: str = "", **fields: Any) -> Any:
-        body = named(resource, **fields)
-        return await self.patch(
-            body, resource, kind=PatchKind.APPLY, field_manager=manager, force=True, subresource=subresource
-        )
-
-
-def named(resource: Resource, metadata: Thing | None = None, **fields: Any) -> Thing:
-    about = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {**about, "metadata": {"name": "a", **(metadata or {})}, **fields}
-
-
-async def said(asking: Awaitable[Thing]) -> Any:
-    """What is stored, but for what no two servers have in common, or how it was refused."""
-    try:
-        return shown(await asking)
-    except ApiError as error:
-        return type(error).__name__, error.status
-
-
-def shown(thing: Thing) -> Thing:
-    metadata = thing["metadata"]
-    kept = {part: metadata.get(part) for part in ("labels", "generation", "finalizers")}
-    return {
-        "metadata": kept,
-        "on its way out": "deletionTimestamp" in metadata,
-        **{part: value for part, value in thing.items() if part not in ("apiVersion", "kind", "metadata", "type")},
-    }
 
 
 async def a_status_is_not_created(asked: Asked) -> Any:
@@ -239,6 +174,14 @@ async def generations_count_what_is_wanted(asked: Asked) -> Any:
     return found
 
 
+async def texts_of_a_secret_are_stored_as_data(asked: Asked) -> Any:
+    found = [shown(await asked.create(SECRETS, stringData={"a": "1", "b": "ü"}, data={"a": "eA==", "c": "eA=="}))]
+    found.append(await asked.patch({"stringData": {"b": "", "d": "4"}, "data": {"c": None}}, SECRETS))
+    found.append(await asked.update({**(await asked.get(SECRETS)), "stringData": {"a": "5"}}, SECRETS))
+    found.append(await asked.patch({"metadata": {"labels": {"x": "y"}}}, SECRETS))
+    return found
+
+
 async def what_is_not_there_is_not_found(asked: Asked) -> Any:
     version = {"resourceVersion": "1"}
     return [
@@ -258,6 +201,7 @@ async def objects_are_read_as_strictly(asked: Asked) -> Any:
 
 
 CASES: list[Ask] = [
+    texts_of_a_secret_are_stored_as_data,
     a_status_is_not_created,
     what_the_server_gives_is_not_taken,
     what_is_there_already_is_not_created,
@@ -273,6 +217,7 @@ CASES: list[Ask] = [
     generations_count_what_is_wanted,
     what_is_not_there_is_not_found,
     objects_are_read_as_strictly,
+    *RULES,
 ]
 
 

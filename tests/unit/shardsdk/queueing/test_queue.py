@@ -385,3 +385,14 @@ async def test_a_worker_handles_item_after_item_whatever_becomes_of_one(clock: V
     assert queue.requeues("fails") == queue.requeues("doubted") == 0
     await queue.shut_down()
     await worker
+
+
+@in_virtual_time
+async def test_a_delayed_item_comes_never_before_its_moment(clock: VirtualClock) -> None:
+    """Else whoever waits for a moment is called again and again just before it."""
+    queue = make_queue(clock)
+    await clock.sleep(60)
+    begun = clock.monotonic()
+    queue.add_after("a", 9.5e-7)
+    assert await queue.get() == "a"
+    assert clock.monotonic() >= begun + 9.5e-7

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shardsdk import ConfigurationError, controller_for
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.objects import Request
 from shardsdk.kube.reflector import Delta, EventKind
@@ -15,7 +16,7 @@ from shardsdk.queueing.sources import Watched
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
-from tests.shard_rig import CONFIGMAPS
+from tests.shard_rig import CONFIGMAPS, SECRETS
 
 HOME = Request("default", "home")
 
@@ -40,3 +41,11 @@ def test_what_names_no_object_is_told(wrong: Any, caplog: pytest.LogCaptureFixtu
     (line,) = caplog.records
     assert line.msg == "A mapping raised"
     assert line.__dict__["object"] == "any"
+
+
+def test_a_mapping_that_nobody_would_await_is_refused() -> None:
+    async def mapping(_: object) -> list[Request]:
+        return []
+
+    with pytest.raises(ConfigurationError, match="plain function"):
+        controller_for(SECRETS).watches(CONFIGMAPS, mapping)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
+SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICES = Resource("", "v1", "services", "Service")
 REFUSED = 'Service "home" is invalid: spec.ports[0].name: Required value'
 OURS = {"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
@@ -81,15 +82,50 @@ async def test_a_refusal_comes_as_it_is_where_nobody_else_is_to_blame_or_can_be_
                 raise Forbidden("get services home: 403", status=403)
             return await super().send(operation)
 
+    class Edited(Refusing):
+        async def send(self, operation: Operation[Any]) -> Any:
+            if operation.verb == "get":
+                return {"metadata": {"name": "home", "managedFields": [EDITED]}}
+            return await super().send(operation)
+
     server = MemoryServer()
     said = []
-    for kind in (Refusing, Secretive, Refusing):
+    for kind in (Refusing, Secretive, Edited):
         with pytest.raises(Invalid) as raised:
             await send_apply(kind(server, clock), SERVICES, "home", "default", OURS, owner="websites", force=True)
         said.append((str(raised.value), raised.value.status, raised.value.reason))
-        if not server.select(SERVICES):
-            metadata = {"name": "home", "namespace": "default", "managedFields": [EDITED]}
-            server.create(SERVICES, {"metadata": metadata})
     assert said[0] == said[1] == (REFUSED, 422, "Invalid")
     assert said[2][0].startswith(f"{REFUSED} — kubectl-edit has set spec.ports[port=99,protocol=TCP], and what is")
     assert said[2][1:] == (422, "Invalid")
+
+
+@in_virtual_time
+async def test_texts_of_a_secret_are_applied_as_data_so_that_one_that_is_left_out_goes_away(
+    clock: VirtualClock,
+) -> None:
+    api = MemoryApi(MemoryServer(), clock)
+
+    async def apply(**fields: Any) -> Any:
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "home"}, **fields}
+        sent = dict(body)
+        secret = await send_apply(api, SECRETS, "home", "default", body, owner="us", model=dict, force=True)
+        assert body == sent
+        return secret["data"]
+
+    old, new = {"user": "dQ==", "token": "b2xk"}, {"user": "dQ==", "new": "bmV3"}
+    assert await apply(stringData={"user": "u", "token": "old"}) == old
+    assert await apply(stringData={"new": "new"}, data={"user": "dQ==", "new": ""}) == new
+    assert await apply(data={"user": "dQ=="}) == {"user": "dQ=="}
+
+
+@pytest.mark.parametrize("texts", [{"a": 1}, ["a"], None])
+@in_virtual_time
+async def test_what_is_no_text_is_left_to_the_api_server(clock: VirtualClock, texts: Any) -> None:
+    class Refusing(MemoryApi):
+        async def send(self, operation: Operation[Any]) -> Any:
+            assert operation.body == {"stringData": texts}
+            raise Forbidden("patch secrets home: 403", status=403)
+
+    api = Refusing(MemoryServer(), clock)
+    with pytest.raises(Forbidden):
+        await send_apply(api, SECRETS, "home", "default", {"stringData": texts}, owner="us", force=True)

@@ -285,8 +285,8 @@ def in_the_north(delta: Delta[Any]) -> bool:
 @pytest.mark.parametrize(
     ("predicate", "cleaned_up"),
     [
-        (data_changed, ["at the start", "later"]),
-        (lambda delta: delta.old is None, ["at the start", "later"]),
+        (data_changed, ["at-the-start", "later"]),
+        (lambda delta: delta.old is None, ["at-the-start", "later"]),
         (predicates.of_kind(EventKind.MODIFIED), ["later"]),
         (in_the_north, []),
         (predicates.all_of(in_the_north, data_changed), []),
@@ -299,15 +299,15 @@ async def test_that_a_deletion_has_begun_passes_where_an_arrival_would(
 ) -> None:
     """It is easily forgotten in a filter on changes, and somebody is to clean up; unless the object is not ours."""
     rig = Rig(clock)
-    for name in ("at the start", "later"):
+    for name in ("at-the-start", "later"):
         rig.secret(name, finalizers=["example.com/held", "example.com/other"], annotations={"region": "south"})
-    rig.server.delete(SECRETS, "at the start", "default")
-    rig.secret("nothing to do")
+    rig.server.delete(SECRETS, "at-the-start", "default")
+    rig.secret("nothing-to-do")
     async with rig.shard(predicate=predicate):
         await clock.sleep(5)
-        rig.reconciled[:] = [name for name in rig.reconciled if name == "at the start"]
+        rig.reconciled[:] = [name for name in rig.reconciled if name == "at-the-start"]
         rig.server.delete(SECRETS, "later", "default")
-        rig.server.delete(SECRETS, "nothing to do", "default")
+        rig.server.delete(SECRETS, "nothing-to-do", "default")
         await clock.sleep(5)
     assert rig.reconciled == cleaned_up
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,7 +30,9 @@ from shardsdk import (
 )
 from shardsdk.errors import Conflict
 from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.testing import threads
 from shardsdk.testing.rig import RING, Rig, drive
+from shardsdk.testing.virtual import EPOCH, Deadlock, Livelock
 from tests.shard_rig import CONFIGMAPS, SECRETS
 
 Ctx = Context[PartialObject]
@@ -122,6 +126,49 @@ def test_what_is_due_later_comes_when_time_passes() -> None:
         assert len(rig.outcomes) == 4
 
     drive(controller_for(SECRETS).reconcile(reconcile), [SECRET], story)
+
+
+def test_a_helper_in_a_thread_may_use_the_api() -> None:
+    async def reconcile(context: Ctx) -> None:
+        def help_out() -> float:
+            context.run(asyncio.sleep(1))
+            context.run(make_child(context))
+            return context.clock.monotonic()
+
+        began = context.clock.monotonic()
+        assert await asyncio.to_thread(help_out) - began > 1
+
+    rig = drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(reconcile), [SECRET])
+    assert rig.writes == [("create", "configmaps", "a-seen")]
+
+
+def test_a_helper_that_waits_for_ever_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.01)
+    never = threading.Event()
+
+    async def reconcile(context: Ctx) -> None:
+        await asyncio.to_thread(never.wait)
+
+    try:
+        with pytest.raises(Deadlock, match="'secrets' reconciled default/a last: a thread waits"):
+            drive(controller_for(SECRETS).reconcile(reconcile), [SECRET])
+    finally:
+        never.set()
+
+
+def test_failures_that_a_story_has_dealt_with_are_forgotten() -> None:
+    calls: list[str] = []
+
+    async def reconcile(context: Ctx) -> None:
+        calls.append(context.request.name)
+        if len(calls) == 1:
+            raise ValueError("once")
+
+    async def story(rig: Rig) -> None:
+        assert [str(each) for each in rig.failures] == ["once"]
+        rig.outcomes.clear()
+
+    assert drive(controller_for(SECRETS).reconcile(reconcile), [SECRET], story).failures == []
 
 
 def test_what_a_reconcile_raises_comes_out() -> None:
@@ -256,3 +303,65 @@ def test_a_manager_is_driven_as_it_runs(manager: Callable[[], Manager], seen: li
     rig = drive(manager().add(controller_for(SECRETS).reconcile(note)), objects)
 
     assert sorted(name for name, _ in rig.outcomes) == seen
+
+
+def test_an_object_is_as_old_as_the_clock_says() -> None:
+    ages: list[tuple[str, float]] = []
+
+    async def look(context: Ctx) -> None:
+        moments = {name: getattr(context.metadata, name) for name in ("creation_timestamp", "deletion_timestamp")}
+        since = {name: datetime.fromisoformat(moment) for name, moment in moments.items() if moment}
+        ages.extend((name, (context.clock.now() - moment).total_seconds()) for name, moment in since.items())
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(3600)
+        rig.create(SECRETS, {"metadata": {"name": "a", "finalizers": ["example.com/a"]}})
+        await rig.settle()
+        await rig.clock.sleep(600)
+        rig.delete(SECRETS, "a")
+        await rig.settle()
+
+    drive(controller_for(SECRETS).reconcile(look), [], story)
+    assert [name for name, _ in ages] == ["creation_timestamp", "creation_timestamp", "deletion_timestamp"]
+    assert [round(age, -1) for _, age in ages] == [0, 600, 0]
+
+
+@pytest.mark.parametrize("phase", [45, 80, 126])
+def test_a_wait_for_a_moment_of_the_wall_clock_ends(phase: int) -> None:
+    due, calls = EPOCH + timedelta(seconds=60), list[float]()
+
+    async def wait(context: Ctx) -> RequeueAfter | None:
+        calls.append(context.clock.monotonic())
+        left = due.timestamp() - context.clock.now().timestamp()
+        return RequeueAfter(left) if left > 0 else None
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(1 + phase * 0.0371234567)  # at which rounding has it wake just before
+        rig.patch(SECRETS, "a", {"metadata": {"labels": {"a": "b"}}})
+        await rig.clock.sleep(120)
+
+    drive(controller_for(SECRETS).reconcile(wait), [(SECRETS, {"metadata": {"name": "a"}})], story)
+    assert len([moment for moment in calls if moment > 59]) <= 3
+
+
+def test_who_keeps_time_from_passing_is_named() -> None:
+    async def spin(context: Ctx) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(Livelock, match="'secrets' reconciled default/a last"):
+        drive(controller_for(SECRETS).reconcile(spin), [(SECRETS, {"metadata": {"name": "a"}})])
+
+
+@pytest.mark.parametrize("given", [None, "a", ["a"], [("default", "a")], KeyError("nobody")])
+def test_what_a_mapping_raises_comes_out(given: Any) -> None:
+    def mapping(_: object) -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    controller = controller_for(SECRETS).watches(CONFIGMAPS, mapping).reconcile(make_nothing)
+    objects = [(CONFIGMAPS, {"metadata": {"name": "a"}})]
+    with pytest.raises((KeyError, TypeError)) as raised:
+        drive(controller, objects)
+    assert [type(each) for each in drive(controller, objects, raises=False).failures] == [raised.type]

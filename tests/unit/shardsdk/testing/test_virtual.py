@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from random import Random
 
 import pytest
 
+from shardsdk.testing import threads
 from shardsdk.testing.processes import Process, outside
 from shardsdk.testing.virtual import (
     EPOCH,
@@ -80,11 +82,61 @@ def test_a_scenario_that_spins_is_found() -> None:
         run_virtual(scenario, limit_turns=1000)
 
 
-def test_threads_are_refused() -> None:
-    async def scenario(clock: VirtualClock) -> None:
-        await asyncio.to_thread(print)
+def test_time_stands_still_until_a_thread_has_returned() -> None:
+    async def scenario(clock: VirtualClock) -> tuple[str, str, float]:
+        loop, ticked = asyncio.get_running_loop(), asyncio.create_task(asyncio.sleep(3600))
 
-    with pytest.raises(RuntimeError, match="threads"):
+        def ask() -> str:
+            waited = asyncio.run_coroutine_threadsafe(asyncio.sleep(0, "told"), loop).result(timeout=60)
+            return f"{waited} in {threading.current_thread().name.partition('_')[0]}"
+
+        told = await asyncio.to_thread(ask)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(divmod, 1, 0)
+        return told, "ticked" if ticked.done() else "not yet", clock.monotonic()
+
+    assert run_virtual(scenario) == ("told in virtual", "not yet", 0.0)
+
+
+def test_time_goes_on_while_a_thread_waits_for_what_it_has_the_loop_do() -> None:
+    async def scenario(clock: VirtualClock) -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+
+        def nap(seconds: float) -> float:
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(seconds), loop).result()
+            return clock.monotonic()
+
+        one, other = await asyncio.gather(asyncio.to_thread(nap, 3600), asyncio.to_thread(nap, 5))
+        return one, other
+
+    assert run_virtual(scenario) == (3600, 5)
+
+
+@pytest.mark.parametrize("fed", [True, False])
+def test_a_thread_that_waits_for_what_takes_time_is_named(fed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.2)
+    happens = threading.Event()
+
+    async def scenario(clock: VirtualClock) -> None:
+        if fed:
+            asyncio.get_running_loop().call_later(1, happens.set)
+        await asyncio.to_thread(happens.wait)
+
+    try:
+        with pytest.raises(Deadlock, match=r"a thread waits for something that takes time(.|\n)*in wait"):
+            run_virtual(scenario)
+    finally:
+        happens.set()
+
+
+def test_a_thread_that_waits_for_what_never_happens_in_the_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.2)
+
+    async def scenario(clock: VirtualClock) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(asyncio.Event().wait(), loop).result())
+
+    with pytest.raises(Deadlock):
         run_virtual(scenario)
 
 

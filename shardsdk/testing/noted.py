@@ -1,0 +1,75 @@
+"""What the functions of driven controllers return and raise: reconciles, and mappings of watched objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from shardsdk.cache.objects import Request
+from shardsdk.operator.failures import Permanent
+from shardsdk.queueing.raised import as_exception, is_failure, is_refresh, meant_by
+from shardsdk.queueing.sources import MapFunc, as_request
+from shardsdk.queueing.workers import Outcome
+from shardsdk.reconcile.spec import ControllerSpec
+from shardsdk.reconcile.threads import call_any
+
+
+class Noted:
+    """Notes what is called of the controllers that `watched` has been told of."""
+
+    def __init__(self) -> None:
+        #: What each reconcile returned or raised, with the object's name, in order.
+        self.outcomes: list[tuple[str, Outcome | Exception | None]] = []
+        #: What mappings raised, in order.
+        self.of_mappings: list[Exception] = []
+        #: How many reconciles run.
+        self.running = 0
+        #: The last reconcile that was begun, in words.
+        self.last = "nothing was reconciled"
+
+    def watched(self, spec: ControllerSpec[Any]) -> ControllerSpec[Any]:
+        """The same controller; what its functions return or raise, with all that is done around them, is noted."""
+
+        async def call(context: Any) -> Outcome | None:
+            self.running += 1
+            self.last = f"{spec.title!r} reconciled {context.request} last"
+            try:
+                if spec.around is not None:
+                    outcome = await spec.around(context, lambda function: call_any(function, context))
+                else:
+                    outcome = await call_any(spec.function, context)
+            except BaseException as error:
+                if is_failure(error):
+                    self.outcomes.append((context.request.name, as_exception(error)))
+                raise
+            else:
+                self.outcomes.append((context.request.name, outcome))
+                return outcome
+            finally:
+                self.running -= 1
+
+        mapped = tuple(replace(each, mapping=self._noting(each.mapping)) for each in spec.watched)
+        return replace(spec, function=call, around=None, watched=mapped)
+
+    @property
+    def failures(self) -> list[Exception]:
+        """What is wrong of what was raised: neither Conflict nor Permanent; what mappings raised comes last."""
+        raised = [(each, meant_by(each)) for _, each in self.outcomes if isinstance(each, Exception)]
+        wrong = [error for error, meant in raised if not isinstance(meant, Permanent) and not is_refresh(meant)]
+        return wrong + self.of_mappings
+
+    # -- inside ---------------------------------------------------------------
+
+    def _noting(self, mapping: MapFunc) -> MapFunc:
+        """The same mapping; a controller logs what it raises, and goes on."""
+
+        def call(thing: Any) -> Iterator[Request]:
+            try:
+                for each in mapping(thing):
+                    yield as_request(each, "a mapping gives requests")
+            except Exception as error:
+                self.of_mappings.append(error)
+                raise
+
+        return call

@@ -1,0 +1,90 @@
+"""Who owns which field: what an apply takes, gives back, and is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardsdk.errors import Conflict, Invalid
+from shardsdk.testing.memory import MemoryServer
+from tests.shard_rig import CONFIGMAPS
+
+NAME = ("a", "default")
+
+
+def made(**metadata: Any) -> MemoryServer:
+    server = MemoryServer()
+    server.create(CONFIGMAPS, {"metadata": {"name": "a", **metadata}, "data": {"mode": "auto"}}, "default")
+    return server
+
+
+def apply(server: MemoryServer, manager: str = "me", *, force: bool = True, **fields: Any) -> dict[str, Any]:
+    return server.apply(CONFIGMAPS, *NAME, fields, manager, force=force)
+
+
+def reference(uid: str, *, controller: bool = False) -> dict[str, Any]:
+    says = {"controller": True} if controller else {}
+    return {"apiVersion": "v1", "kind": "Secret", "name": uid, "uid": uid, **says}
+
+
+def test_what_others_wrote_is_taken_by_force_alone() -> None:
+    server = made()
+    apply(server, force=False, data={"mode": "auto"})
+    server.patch(CONFIGMAPS, *NAME, {"data": {"mode": "manual"}})
+    with pytest.raises(Conflict, match=r"before-first-apply.*data\.mode"):
+        apply(server, force=False, data={"mode": "auto"})
+    assert apply(server, data={"mode": "auto"})["data"] == {"mode": "auto"}
+    assert apply(server, force=False, data={"mode": "other"})["data"] == {"mode": "other"}
+
+
+def test_what_another_one_created_is_not_the_appliers_to_remove() -> None:
+    server = made()
+    assert apply(server, data={"mode": "auto", "mine": "1"})["data"] == {"mode": "auto", "mine": "1"}
+    assert apply(server, data={})["data"] == {"mode": "auto"}
+
+
+def test_what_was_taken_by_force_is_the_appliers_to_remove() -> None:
+    server = made()
+    apply(server, data={"mode": "manual", "more": "1"})
+    assert apply(server, data={"more": "1"})["data"] == {"more": "1"}
+
+
+def test_finalizers_of_others_stay() -> None:
+    server = made(finalizers=["x.com/theirs"])
+    assert apply(server, metadata={"finalizers": ["x.com/mine"]})["metadata"]["finalizers"] == [
+        "x.com/theirs",
+        "x.com/mine",
+    ]
+    assert apply(server)["metadata"]["finalizers"] == ["x.com/theirs"]
+
+
+def test_owners_are_merged_by_uid() -> None:
+    server = made(ownerReferences=[reference("theirs")])
+    owners = [reference("theirs"), reference("mine", controller=True)]
+    applied = apply(server, metadata={"ownerReferences": owners[1:]})
+    assert applied["metadata"]["ownerReferences"] == owners
+    with pytest.raises(Invalid, match="controller"):
+        apply(server, "another", metadata={"ownerReferences": [reference("second", controller=True)]})
+    assert apply(server, metadata={"ownerReferences": [reference("mine")]})["metadata"]["ownerReferences"] == [
+        reference("theirs"),
+        reference("mine"),
+    ]
+
+
+def test_an_apply_of_what_is_there_makes_no_version_whoever_wrote_meanwhile() -> None:
+    server = made()
+    apply(server, data={"mine": "1"})
+    version = server.patch(CONFIGMAPS, *NAME, {"metadata": {"labels": {"a": "b"}}})["metadata"]["resourceVersion"]
+    again = apply(server, data={"mine": "1"})
+    assert again["metadata"]["resourceVersion"] == version
+    assert [(each["operation"], each["manager"]) for each in again["metadata"]["managedFields"]] == [
+        ("Apply", "me"),
+        ("Update", "before-first-apply"),
+    ]
+
+
+def test_who_never_applies_is_bothered_with_no_owners() -> None:
+    server = made()
+    server.patch(CONFIGMAPS, *NAME, {"data": {"more": "1"}})
+    assert "managedFields" not in server.get(CONFIGMAPS, *NAME)["metadata"]
