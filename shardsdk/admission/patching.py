@@ -27,9 +27,18 @@ def carried_over(there: Object, before: Object, after: Object, *, by_place: bool
     changed = {
         name: _carried(there.get(name, _ABSENT), before.get(name, _ABSENT), value, by_place)
         for name, value in after.items()
-        if before.get(name, _ABSENT) != value
+        if not same(before.get(name, _ABSENT), value)
     }
     return {**kept, **changed}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same in JSON: as Python has it, but that `true` is no number.
+
+    >>> same({"a": [1]}, {"a": [1.0]}), same({"a": [1]}, {"a": [True]})
+    (True, False)
+    """
+    return bool(one == other) and _same_sorts(one, other)
 
 
 def json_patch(before: Object, after: Object) -> list[dict[str, Any]]:
@@ -41,6 +50,22 @@ def json_patch(before: Object, after: Object) -> list[dict[str, Any]]:
     return list(_operations("", before, after))
 
 
+def _same_sorts(one: Any, other: Any) -> bool:
+    """Of values that are equal in Python: whether none is a bool where the other has a number."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return not isinstance(one, bool) and not isinstance(other, bool)
+    if isinstance(one, dict):
+        return all(_same_sorts(value, other[name]) for name, value in one.items())
+    if isinstance(one, list):
+        # A call for each number of a long list would take much longer than to compare them.
+        sorts = list(map(type, one))
+        plain = dict not in sorts and list not in sorts and sorts == list(map(type, other))
+        return plain or all(map(_same_sorts, one, other))
+    return True
+
+
 def _operations(path: str, before: Object, after: Object) -> Iterator[dict[str, Any]]:
     for name in before.keys() - after.keys():
         yield {"op": "remove", "path": f"{path}/{_escape(name)}"}
@@ -50,7 +75,7 @@ def _operations(path: str, before: Object, after: Object) -> Iterator[dict[str, 
             yield {"op": "add", "path": where, "value": value}
         elif isinstance(there, dict) and isinstance(value, dict):
             yield from _operations(where, there, value)
-        elif there != value:
+        elif not same(there, value):
             yield {"op": "replace", "path": where, "value": value}
 
 
@@ -69,7 +94,11 @@ def _pairs(there: Any, before: Any) -> TypeGuard[list[Any]]:
 def _entries(there: list[Any], before: Sequence[Any], after: Sequence[Any], by_place: bool) -> list[Any]:
     """The entries of `after`, each with what came with it."""
     left = list(range(len(before)))
-    origins: list[int | None] = [_take(left, [each for each in left if before[each] == entry]) for entry in after]
+    # Written out, not `same`: most of these many entries are not even equal.
+    origins: list[int | None] = [
+        _take(left, [each for each in left if before[each] == entry and _same_sorts(before[each], entry)])
+        for entry in after
+    ]
     for place, entry in enumerate(after):
         if origins[place] is None and isinstance(entry, dict):
             if (name := _name(entry)) is not None:

@@ -18,7 +18,7 @@ from shardsdk.admission.app import AdmissionApp
 from shardsdk.admission.configuration import Manifest, development_name, labels_of, secret_name, service_name
 from shardsdk.admission.metrics import WebhookMetrics
 from shardsdk.admission.registration import Registration
-from shardsdk.admission.settings import Serving, split_address
+from shardsdk.admission.settings import Serving, answer_seconds, split_address
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.access import in_pod
 from shardsdk.kube.api import Api
@@ -40,7 +40,7 @@ log: Final = logger_of(__name__)
 #: How long a replica that is to end serves on while callers are told to go: endpoints take about this long to lose
 #: an unready pod.
 SERVE_ON_SECONDS: Final = 3.0
-#: For taking configurations away, of `GRACE_SECONDS`.
+#: For taking configurations away, of `LEAVE_SECONDS`.
 REMOVE_SECONDS: Final = 5.0
 #: By which people at a prompt say where webhooks are served.
 FLAG: Final = "`--webhooks HOST:PORT`"
@@ -66,12 +66,14 @@ class WebhookService:
         clock: Clock | None = None,
     ) -> None:
         self._operator = operator
+        self._webhooks = webhooks
         self._serving = serving
         self._namespace = namespace or pod.namespace() or ("" if in_pod() else "default")
         self._stopping = stopping
         self._render = render
         self._clock = clock or SystemClock()
-        self._app = AdmissionApp(webhooks, metrics=metrics, clock=self._clock)
+        self._metrics = metrics or WebhookMetrics()
+        self._app = AdmissionApp(webhooks, metrics=self._metrics, clock=self._clock)
         self._published: Published | None = None
 
     def check_ready(self) -> str | None:
@@ -98,6 +100,7 @@ class WebhookService:
         self._check()
         source = self._find_certificates(api)
         self._published = source.published
+        self._published.on_change(self._tell_expiry)
         server = self._bind(source)
         registration = Registration(
             api,
@@ -141,6 +144,10 @@ class WebhookService:
                 extra={"configuration": self._configuration_name(), "error": str(error) or "no answer in time"},
             )
 
+    def _tell_expiry(self) -> None:
+        if self._published is not None and self._published.pair is not None:
+            self._metrics.certificate_expires(self._published.pair.expires_at)
+
     # -- parts -------------------------------------------------------------------
 
     def _find_certificates(self, api: Api) -> CertificateSource:
@@ -152,7 +159,10 @@ class WebhookService:
 
         serving = self._serving
         if directory := serving.certificates():
-            return Directory(Path(directory), clock=self._clock, setting="cert_dir", ask=ask_apart)
+            return Directory(
+                Path(directory), clock=self._clock, setting="cert_dir", ask=ask_apart,
+                on_load=self._metrics.certificate_loaded,
+            )  # fmt: skip
         if serving.install:
             return ShortLived(names=self._names(), clock=self._clock, lifetimes=serving.lifetimes, ask=ask_apart)
         return SelfManaged(
@@ -164,6 +174,7 @@ class WebhookService:
             clock=self._clock,
             lifetimes=serving.lifetimes,
             ask=ask_apart,
+            on_load=self._metrics.certificate_loaded,
         )
 
     def _names(self) -> ServingNames:
@@ -186,6 +197,7 @@ class WebhookService:
                 host=f"{FLAG} or Serving.host" if self._serving.address else "Serving.host",
                 port=f"{FLAG} or Serving.port" if self._serving.address else "Serving.port",
             ),
+            finish_seconds=answer_seconds(self._webhooks),
         )
         server.bind()
         return server

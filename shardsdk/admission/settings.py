@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from shardsdk.admission.configuration import PORT
@@ -11,8 +12,12 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kube.access import in_pod
 from shardsdk.serving.certificate_spec import Lifetimes
 
-#: What a replica that is to end may take to tell callers to go, and to answer requests that have begun.
-GRACE_SECONDS: Final = 15.0
+if TYPE_CHECKING:
+    from shardsdk.admission.webhook import Webhook
+
+#: What a replica that is to end may take to take its configurations away, or to tell callers to go, before it answers
+#: what has begun then; and a little.
+LEAVE_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,16 @@ class Serving:
     def install(self) -> bool:
         """Whether the configurations are made by the process that is called."""
         return bool(self.address) if self.installs is None else self.installs
+
+
+def answer_seconds(webhooks: Iterable[Webhook]) -> int:
+    """How long somebody may still wait for the answer of one of `webhooks`, once they take no more requests."""
+    return max((each.timeout_seconds for each in webhooks), default=0)
+
+
+def stop_seconds(webhooks: Iterable[Webhook]) -> int:
+    """What a replica that serves `webhooks` may take to end in order."""
+    return LEAVE_SECONDS + answer_seconds(webhooks)
 
 
 def split_address(address: str) -> tuple[str, int | None]:

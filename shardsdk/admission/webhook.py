@@ -29,6 +29,7 @@ from shardsdk.kinds import Kind, resource_of
 from shardsdk.kinds.wire import written_out
 from shardsdk.kube.decoding import codec_of
 from shardsdk.logs import logger_of
+from shardsdk.queueing.raised import describe, is_failure
 from shardsdk.reconcile.threads import call_any
 
 log: Final = logger_of(__name__)
@@ -106,18 +107,23 @@ class Webhook:
         except msgspec.ValidationError as error:
             return self._unfit(request, str(error))
         before = written_out(review.object) if self.sort is Sort.MUTATE else {}
+        limit = asyncio.timeout(self._seconds())
         try:
-            async with asyncio.timeout(self._seconds()):
+            async with limit:
                 returned = await call_any(self.function, review)
             if self.sort is Sort.MUTATE:
                 return self._changed(request, review, before, returned)
             return Verdict(True, warnings=_warnings(returned))
         except Denied as denied:
             return self._denied(request, denied)
-        except TimeoutError as error:
-            return self._failed(request, f"it took longer than {self._seconds():g} s", error)
-        except Exception as error:
-            return self._failed(request, f"{type(error).__name__}: {error}", error)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            # A function may time out by itself, too.
+            late = isinstance(error, TimeoutError) and limit.expired()
+            return self._failed(
+                request, f"it took longer than {self._seconds():g} s" if late else describe(error), error
+            )
 
     # -- the call ----------------------------------------------------------------
 
@@ -178,7 +184,7 @@ class Webhook:
             return Verdict(True, warnings=_short(f"{self.name} was not asked: {message}"), outcome=Outcome.UNFIT)
         return Verdict(False, message, 422, "Invalid", outcome=Outcome.UNFIT)
 
-    def _failed(self, request: AdmissionRequest, problem: str, error: Exception) -> Verdict:
+    def _failed(self, request: AdmissionRequest, problem: str, error: BaseException) -> Verdict:
         log.error("Webhook failed", extra={**self._where(request), "error": problem}, exc_info=error)
         if self.on_failure == "Ignore":
             warnings = _short(f"{self.name} failed and was ignored: {problem}")

@@ -22,9 +22,9 @@ from shardsdk.admission.certmanager import (
     render_certificate,
 )
 from shardsdk.admission.configuration import labels_of
-from shardsdk.admission.settings import Serving
+from shardsdk.admission.settings import Serving, stop_seconds
 from shardsdk.commands.program import Program
-from shardsdk.commands.workload import ELECTED_REPLICAS, SHARDS, Pods, workload
+from shardsdk.commands.workload import ELECTED_REPLICAS, END_SECONDS, GRACE_SECONDS, SHARDS, Pods, workload
 from shardsdk.errors import ConfigurationError
 from shardsdk.operator.operator import Operator
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, RING_KIND
@@ -203,6 +203,7 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
             sharded=sharded,
             stateful=wanted.stateful,
             webhooks=bool(operator.webhooks()),
+            grace_seconds=max(GRACE_SECONDS, stop_seconds(operator.webhooks()) + END_SECONDS),
             certificate=mounted_secret_name(name) if issuer else "",
         ),
         issuer=issuer,

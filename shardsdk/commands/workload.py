@@ -21,6 +21,8 @@ USER: Final = 65532
 TMP: Final = "/tmp"
 #: A manager gives running reconciles 25 s to end.
 GRACE_SECONDS: Final = 30
+#: Of these, for what comes after whatever is given time to end: what does not is cancelled, and leases are released.
+END_SECONDS: Final = 5
 #: Of how many replicas it consists unless somebody says otherwise: a leader and one that waits, or shards.
 ELECTED_REPLICAS: Final = 2
 SHARDS: Final = 3
@@ -39,6 +41,7 @@ class Pods:
     sharded: bool = False
     stateful: bool = False
     webhooks: bool = False
+    grace_seconds: int = GRACE_SECONDS
     #: The Secret with a certificate for webhooks of somebody else's making; empty: they make their own.
     certificate: str = ""
 
@@ -85,7 +88,7 @@ def _pod(pods: Pods) -> dict[str, Any]:
         "serviceAccountName": pods.name,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": pods.grace_seconds,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,

@@ -37,13 +37,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NoReturn, TypeVar
 
 import kopf
 from kopf._cogs.structs.credentials import Vault
 from kopf._cogs.structs.references import Resource as KopfResource
+from kopf._cogs.structs.references import select_specific_namespaces
 from kopf._core.reactor import processing
 from kopf._core.reactor.inventory import ResourceMemories
 
@@ -57,8 +58,8 @@ from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
-from shardsdk.logs import logger_of
-from shardsdk.process.process import ExitCode, die, exit_code_for, stop_on_signal
+from shardsdk.logs import enable_loggers, logger_of
+from shardsdk.process.process import ExitCode, die, exit_code_for, run_process, stop_on_signal
 from shardsdk.process.ringcheck import RingCheck
 from shardsdk.protocol.objects import GroupResource, Resource
 
@@ -70,6 +71,9 @@ log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 
+#: What the Lease takes the place of, and what a shard has of its own.
+_PEERING: Final = ("standalone", "peering_name", "priority")
+_OWN: Final = ("memories", "vault")
 #: The handlers of these registries are called for objects; each object is one shard's.
 _REGISTRIES: Final = ("_indexing", "_watching", "_spawning", "_changing")
 
@@ -135,9 +139,15 @@ class KopfShard:
         return self._api
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await something on the operator's loop, such as a call of `api`; for plain handlers, which run in threads."""
+        """Await something on the operator's loop, such as a call of `api`; for plain handlers, which run in threads.
+
+        Raises: ConfigurationError in an async handler, which would wait for itself, and whatever `work` raises.
+        """
         self._held()
         assert self._loop is not None
+        if asyncio._get_running_loop() is self._loop:
+            work.close()
+            raise ConfigurationError("shard.call(…) is for plain handlers: in an async one, await the call")
         waiting: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         return waiting.result()
 
@@ -160,20 +170,25 @@ class KopfShard:
     def run(self, **operator: Any) -> NoReturn:
         """Be the process: hold the lease and run the operator.  Raises: SystemExit with an `ExitCode`.
 
-        `operator` is what `kopf.operator` takes, such as `namespaces`, `clusterwide`, `liveness_endpoint`.  A program
-        that has not said how it logs logs as under `kopf run`.
+        `operator` is what `kopf.operator` takes, such as `namespaces`, `clusterwide`, `liveness_endpoint`, but for
+        peering, of which the Lease takes the place.  A program that has not said how it logs logs as under `kopf run`.
         """
         if not logging.getLogger().hasHandlers():
             kopf.configure()
-        with asyncio.Runner() as runner:
-            code = runner.run(self.run_async(**operator))
+        enable_loggers()
+
+        async def main() -> ExitCode:
+            code = await self.run_async(**operator)
             if code is ExitCode.LEASE_LOST:
                 die(code, "the lease is lost")  # whatever threads still do
-        raise SystemExit(int(code))
+            return code
+
+        raise SystemExit(int(run_process(main())))
 
     async def run_async(self, **operator: Any) -> ExitCode:
         """The same inside an event loop; returns the exit code instead of exiting."""
         try:
+            _check_options(operator)
             registry = operator.setdefault("registry", kopf.get_default_registry())
             self._check_handlers(registry)
             access = await load_access(self._kubeconfig, self._context)
@@ -220,7 +235,8 @@ class KopfShard:
         owned = {each.group_resource: mains for each in self._controlled}
         check = RingCheck(
             api, lease.ring.ring, mains, owned,
-            shard=lease.name, clock=SystemClock(), looked_at=lambda: lease.looked_at,
+            shard=lease.name, watched=self._watched(operator), clock=SystemClock(),
+            looked_at=lambda: lease.looked_at,
         )  # fmt: skip
         comparing = asyncio.create_task(check.run(), name="shardsdk/ring")
         await asyncio.sleep(0)
@@ -234,6 +250,20 @@ class KopfShard:
         finally:
             watching.cancel()
             comparing.cancel()
+
+    def _watched(self, operator: Mapping[str, Any]) -> frozenset[str] | None:
+        """The namespaces in which main resources are watched; `None`: in all, or in those that patterns name."""
+        given = set(operator.get("namespaces") or filter(None, [operator.get("namespace")]))
+        if operator.get("clusterwide") or not given or not any(each.namespaced for each in self._main):
+            return None
+        named = frozenset(select_specific_namespaces(given))
+        if named != given:
+            log.info(
+                "Namespaces are watched by patterns; nobody compares them with those that the ring covers",
+                extra={**self._where(), "patterns": sorted(map(str, given - named))},
+            )
+            return None
+        return named
 
     async def _prepare(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         """The last of the startup handlers: whatever the others have set, kopf watches only what is this shard's."""
@@ -282,6 +312,24 @@ async def _run_until_either_ends(operator: Coroutine[Any, Any, None], check: asy
             operating.cancel()
             await asyncio.wait({operating})
     (check if failed else operating).result()
+
+
+def _check_options(operator: dict[str, Any]) -> None:
+    """Check what `kopf.operator` is to be given, and take out of it what a shard says for itself.
+
+    Raises: ConfigurationError.
+    """
+    if operator.get("standalone") is True:
+        del operator["standalone"]  # so is every shard
+    for name in (*_PEERING, *_OWN):
+        value = operator.pop(name, None)
+        if value is None:
+            continue
+        if name in _PEERING:
+            raise ConfigurationError(
+                f"{name}={value!r} is about kopf's peering, of which a shard's Lease takes the place: leave it out"
+            )
+        raise ConfigurationError(f"{name}= is not for a shard, which has its own: leave it out")
 
 
 def _die() -> None:

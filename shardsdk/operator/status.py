@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from shardsdk.admission.patching import carried_over
+from shardsdk.admission.patching import carried_over, same
 from shardsdk.cache.objects import metadata_of
 from shardsdk.errors import Conflict, NotFound
 from shardsdk.kinds import Kind
@@ -50,7 +50,7 @@ async def write_status(context: Context[Any], returned: Any, *, observes: bool, 
     Raises: Conflict, NotFound (no object, or a kind without the status subresource).
     """
     before = _written(await _as_known(context))
-    if _complete(context, before, returned, observes=observes) == before:
+    if same(_complete(context, before, returned, observes=observes), before):
         return False
     before = before if read is None else _written(read)
     after = _complete(context, before, returned, observes=observes)
@@ -205,7 +205,7 @@ def difference(before: Object, after: Object) -> Object:
             inner = difference(there, value)
             if inner:
                 changes[name] = inner
-        elif name not in before or there != value:
+        elif name not in before or not same(there, value):
             changes[name] = value
     return changes
 
@@ -227,7 +227,12 @@ def _loses_fields(before: Object, after: Object) -> bool:
         if isinstance(there, dict) and isinstance(value, dict):
             if _loses_fields(there, value):
                 return True
-        elif isinstance(there, list) and value and value != there and any(isinstance(each, dict) for each in there):
+        elif (
+            isinstance(there, list)
+            and value
+            and not same(value, there)
+            and any(isinstance(each, dict) for each in there)
+        ):
             return True
     return False
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from shardsdk.admission.review import Operation
-from shardsdk.admission.settings import GRACE_SECONDS, Serving
+from shardsdk.admission.settings import Serving, stop_seconds
 from shardsdk.admission.webhook import FailurePolicy, Sort, Webhook
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, resource_of
@@ -119,7 +119,7 @@ class Declarations:
             ),
         )
         manager.add_ready_check("webhooks", service.check_ready)
-        manager.run_task(service.run, name="webhooks", scope=Scope.EVERYWHERE, grace_seconds=GRACE_SECONDS)
+        manager.run_task(service.run, name="webhooks", scope=Scope.EVERYWHERE, grace_seconds=stop_seconds(self.all))
 
     def _operations(self, sort: Sort, kind: type[Kind], on: Iterable[On]) -> tuple[Operation, ...]:
         asked = [on] if isinstance(on, str) else list(on)

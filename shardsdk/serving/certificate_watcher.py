@@ -17,6 +17,7 @@ from typing import Final
 
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.kube.clock import Clock
+from shardsdk.serving.expiry import ExpiryWarnings
 from shardsdk.serving.published import Published, ServingPair, make_pair
 from shardsdk.serving.x509_messages import ReadValidity, Refused, Validity
 from shardsdk.serving.x509_process import Ask, ask_here
@@ -40,7 +41,10 @@ def find_default_directory(
     certificate_name: str = CERTIFICATE_NAME, key_name: str = KEY_NAME, *, temporary: Path | None = None
 ) -> Path | None:
     """controller-runtime's default directory if it holds a pair, else `None`."""
-    base = temporary if temporary is not None else Path(tempfile.gettempdir())
+    try:
+        base = temporary if temporary is not None else Path(tempfile.gettempdir())
+    except FileNotFoundError:  # none can be written to, so nobody has put a pair there
+        return None
     directory = base / DEFAULT_DIRECTORY
     there = (directory / certificate_name).is_file() and (directory / key_name).is_file()
     return directory if there else None
@@ -69,6 +73,9 @@ class Directory:
         self._on_load = on_load
         self._seen: ServingPair | None = None
         self._begins_at = datetime.min.replace(tzinfo=UTC)
+        self._expiry = ExpiryWarnings(
+            clock, "renew it where it is made, and look whether the new one is in these files"
+        )
 
     async def run(self) -> None:
         """Look for a changed pair every few seconds, for ever."""
@@ -82,18 +89,26 @@ class Directory:
             pair = await self._load()
         except ShardingError as error:
             self._complain(str(error))
-            return
-        if self.published.publish(pair, ca_bundle=None):
-            self._on_load(True)
-            self._tell_loaded(pair)
+        else:
+            if self.published.publish(pair, ca_bundle=None):
+                self._on_load(True)
+                self._tell_loaded(pair)
+        self._tell_expiry()
 
     def _tell_loaded(self, pair: ServingPair) -> None:
         """One that is not valid is served all the same: this clock may be the one that is wrong."""
-        where = {"path": str(self._certificate), "expires_at": pair.expires_at.isoformat()}
+        where = {**self._where(), "expires_at": pair.expires_at.isoformat()}
         log.info("webhook certificate loaded", extra=where)
-        if not self._begins_at <= self._clock.now() < pair.expires_at:
-            begins_at = self._begins_at.isoformat()
-            log.warning("webhook certificate is not valid now", extra={**where, "begins_at": begins_at})
+        if self._clock.now() < self._begins_at:
+            log.warning("webhook certificate is not valid now", extra=where)
+
+    def _tell_expiry(self) -> None:
+        """Whoever makes it renews it earlier than in the last tenth of its life."""
+        if (pair := self.published.pair) is not None:
+            self._expiry.look(pair.expires_at, (pair.expires_at - self._begins_at) / 10, self._where())
+
+    def _where(self) -> dict[str, str]:
+        return {"path": str(self._certificate), "begins_at": self._begins_at.isoformat()}
 
     async def _load(self) -> ServingPair:
         certificate, key = self._read(self._certificate), self._read(self._key)

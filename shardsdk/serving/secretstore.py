@@ -20,6 +20,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
+from shardsdk.serving.expiry import ExpiryWarnings
 from shardsdk.serving.published import Published, make_pair
 from shardsdk.serving.x509_messages import Judgement, JudgeSecret, Refused
 from shardsdk.serving.x509_process import Ask, ask_here
@@ -80,6 +81,11 @@ class SelfManaged:
         #: The data of the Secret that it is about, as it is now, with whatever others have put beside ours.
         self._seen: dict[str, bytes] | None = None
         self._on_load = on_load
+        self._expiry = ExpiryWarnings(
+            clock,
+            "let this account get and patch the Secret; `webhook certificates not up to date` has said what keeps it"
+            " from being renewed",
+        )
 
     async def run(self) -> None:
         """Keep the Secret and `published` current, for ever; errors are logged and tried again."""
@@ -91,6 +97,7 @@ class SelfManaged:
             except ShardingError as error:
                 pause = RETRY_SECONDS if self.published.failure is None else min(pause * 2, POLL_SECONDS)
                 self._complain(error)
+            self._tell_expiry()
             await self._clock.sleep(pause)
 
     async def refresh(self) -> None:
@@ -177,6 +184,12 @@ class SelfManaged:
             self.published.failure = failure
             self._on_load(False)
             log.warning("webhook certificates not up to date", extra=self._where() | {"reason": str(error)})
+
+    def _tell_expiry(self) -> None:
+        """Half of the time that there is for its renewal has passed by then."""
+        if (pair := self.published.pair) is not None:
+            early = self._lifetimes.serving * (1 - self._lifetimes.renew_at) / 2
+            self._expiry.look(pair.expires_at, early, self._where())
 
     def _where(self) -> dict[str, str]:
         return {"namespace": self._namespace, "secret": self._name}

@@ -16,7 +16,7 @@ from localcluster import AdminClient, AdminError, ControlPlane
 from localcluster.admin import path_of
 from shardsdk import Operator
 from shardsdk.admission import Serving
-from shardsdk.kinds import ConfigMap, body_of, crd_of
+from shardsdk.kinds import ConfigMap, Secret, body_of, crd_of
 from shardsdk.kube.api import Operation
 from shardsdk.kube.client import Client
 from shardsdk.process.process import ExitCode
@@ -25,6 +25,7 @@ from shardsdk.protocol.labels import parse_ring_name
 WEBSITES: Final = "example.com/v1/websites"
 CONFIGMAPS: Final = "v1/configmaps"
 DEPLOYMENTS: Final = "apps/v1/deployments"
+SECRETS: Final = "v1/secrets"
 SERVICES: Final = "v1/services"
 PODS: Final = "v1/pods"
 EVENTS: Final = "v1/events"
@@ -185,6 +186,22 @@ async def test_what_is_no_longer_applied_is_pruned(stage: Stage) -> None:
             lambda pages: {each["metadata"]["name"] for each in pages} == {"two"},
             stage.namespace,
         )
+
+
+async def test_a_text_of_a_secret_that_is_no_longer_applied_is_gone(stage: Stage) -> None:
+    credentials = Operator("credentials")
+
+    @credentials.reconcile(Website, owns=[Secret])
+    async def keep(ctx: Any) -> None:
+        await ctx.apply(Secret(string_data=dict.fromkeys(ctx.object.spec.html.split(), "x")))
+
+    async with stage.running(credentials):
+        await stage.website("user old-token")
+        await stage.until(SECRETS, lambda each: each["data"].keys() == {"user", "old-token"})
+        await stage.admin.patch(WEBSITES, "home", {"spec": {"html": "user new"}}, stage.namespace)
+        await stage.until(SECRETS, lambda each: "new" in each["data"])
+        left = await stage.admin.get(SECRETS, "home", stage.namespace)
+        assert left["data"] == {"user": "eA==", "new": "eA=="}
 
 
 async def test_of_a_child_that_a_timer_applies_as_well_what_the_reconcile_has_applied_is_pruned(stage: Stage) -> None:

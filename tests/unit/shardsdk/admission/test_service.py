@@ -6,18 +6,23 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from shardsdk.admission import Serving
-from shardsdk.admission.service import WebhookService
+from shardsdk.admission.service import REMOVE_SECONDS, SERVE_ON_SECONDS, WebhookService
+from shardsdk.admission.settings import stop_seconds
+from shardsdk.admission.webhook import Webhook
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.clock import SystemClock
+from shardsdk.serving.secretstore import SelfManaged
 from tests.ports import free_port
 from tests.unit.shardsdk.admission.kinds import webhook
 from tests.unit.shardsdk.serving.fake_secrets import FakeSecrets
+from tests.unit.shardsdk.serving.serving import NAMES
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +37,15 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAMESPACE", "system")
 
 
-def service(serving: Serving, stopping: asyncio.Event | None = None, namespace: str | None = None) -> WebhookService:
+def service(
+    serving: Serving,
+    stopping: asyncio.Event | None = None,
+    namespace: str | None = None,
+    webhooks: Sequence[Webhook] = (),
+) -> WebhookService:
     return WebhookService(
         "sites",
-        [webhook(lambda review: None)],
+        webhooks or [webhook(lambda review: None)],
         serving,
         namespace=namespace,
         stopping=stopping or asyncio.Event(),
@@ -88,6 +98,19 @@ async def test_outside_of_a_pod_the_certificate_is_of_the_address_and_kept_nowhe
     assert not secrets.writes
 
 
+@pytest.mark.parametrize("address", ["", "localhost:8443"])
+@pytest.mark.usefixtures("pod")
+async def test_metrics_tell_until_when_the_certificate_is_valid(address: str) -> None:
+    async with running(Serving(host="127.0.0.1", port=free_port(), address=address), FakeSecrets()) as made:
+        assert made._published is not None
+        assert made._published.pair is not None
+        read = made._metrics.registry.get_sample_value
+        expiry = read("shardsdk_webhook_certificate_expiry_timestamp_seconds")
+        assert expiry == made._published.pair.expires_at.timestamp()
+        loads = [read("shardsdk_webhook_certificate_loads_total", {"result": each}) for each in ("loaded", "refused")]
+        assert loads == [0 if address else 1, 0]
+
+
 async def test_outside_of_a_pod_nothing_is_served_unless_an_address_is_given(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -118,6 +141,16 @@ async def test_a_port_that_is_taken_is_named(address: str, remedy: str) -> None:
         made = service(Serving(host="127.0.0.1", port=port, address=address))
         with pytest.raises(ConfigurationError, match=f"port {port} .*`lsof .*:{port} .*set {remedy} to a free port"):
             await made.run(FakeSecrets().api)
+
+
+@pytest.mark.parametrize(("timeouts", "seconds"), [([5], 5), ([5, 30, 10], 30)])
+async def test_what_has_begun_is_answered_for_as_long_as_somebody_waits(timeouts: list[int], seconds: int) -> None:
+    webhooks = [webhook(lambda review: None, timeout_seconds=each) for each in timeouts]
+    made = service(Serving(host="127.0.0.1", port=0), webhooks=webhooks)
+    server = made._bind(SelfManaged(FakeSecrets().api, namespace="", name="", names=NAMES, clock=SystemClock()))
+    server.close()
+    assert server.finish_seconds == seconds
+    assert stop_seconds(webhooks) >= seconds + SERVE_ON_SECONDS + REMOVE_SECONDS
 
 
 @pytest.mark.parametrize("address", ["", ":1", "host:port", "host:70000", "https://host", "host/path", "a@host"])

@@ -5,6 +5,7 @@ import base64
 import dataclasses
 import functools
 import logging
+import sys
 from typing import Any
 
 import msgspec
@@ -87,8 +88,23 @@ async def test_what_it_returns_are_warnings(returned: Any, warnings: list[str] |
     assert (answer["allowed"], answer.get("warnings")) == (True, warnings)
 
 
+class Panic(BaseException):
+    """As extension modules raise it."""
+
+
+async def panic(review: Review[Website]) -> None:
+    raise Panic("at src/lib.rs:7")
+
+
+def time_out(review: Review[Website]) -> None:
+    raise TimeoutError("no answer of the database")
+
+
 FAILING = {
     "raises": (lambda review: 1 / 0, "ZeroDivisionError: division by zero"),
+    "times out by itself": (time_out, "TimeoutError: no answer of the database"),
+    "exits": (lambda review: sys.exit("no licence"), "SystemExit: no licence"),
+    "panics": (panic, "Panic: at src/lib.rs:7"),
     "returns": (lambda review: 7, "TypeError: it returned 7; return nothing or warnings (str), and raise Denied"),
 }
 
@@ -109,6 +125,16 @@ async def test_a_failure_refuses_or_warns_and_is_logged_with_its_stack(
     assert answer["allowed"]
     [warning] = answer["warnings"]
     assert warning.startswith(f"check.websites.example.com failed and was ignored: {problem}"[:256])
+
+
+@pytest.mark.parametrize("ended_by", [asyncio.CancelledError, KeyboardInterrupt])
+async def test_who_asks_may_be_ended_while_the_function_runs(ended_by: type[BaseException]) -> None:
+    async def end(review: Review[Website]) -> None:
+        raise ended_by
+
+    asking = webhook(end).answer(parse_review(review(new=website())))
+    with pytest.raises(ended_by):
+        asking.send(None)
 
 
 async def test_a_function_that_takes_too_long_has_failed() -> None:

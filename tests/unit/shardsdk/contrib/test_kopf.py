@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import kopf
+import msgspec
 import pytest
 from kopf._cogs.structs.references import Resource as KopfResource
 from kopf._core.intents.causes import Activity
 
-from shardsdk.contrib.kopf import KopfShard, _run_until_either_ends
+from shardsdk.contrib.kopf import KopfShard, _check_options, _run_until_either_ends
 from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.process.process import ExitCode
+from shardsdk.protocol.namespaces import NAME_LABEL
+from shardsdk.protocol.objects import Resource
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Hold
 
 OURS = f"{RING.shard}=shard-1"
@@ -24,7 +28,13 @@ async def _no_ring(*_: Any, **__: Any) -> None:
     raise NotFound("there is no such ring", status=404)
 
 
-async def settings_of(shard: KopfShard, registry: kopf.OperatorRegistry, monkeypatch: pytest.MonkeyPatch) -> Any:
+async def settings_of(
+    shard: KopfShard,
+    registry: kopf.OperatorRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+    get: Any = _no_ring,
+    **given: Any,
+) -> Any:
     """The settings of an operator under `shard` once its startup handlers have run, in kopf's order."""
     lease: Any = SimpleNamespace(ring=RING, name="shard-1", fence=Hold(), lost=asyncio.Event())
     access = SimpleNamespace(host="https://here", namespace="default")
@@ -42,9 +52,9 @@ async def settings_of(shard: KopfShard, registry: kopf.OperatorRegistry, monkeyp
     monkeypatch.setattr(kopf, "spawn_tasks", spawn)
     monkeypatch.setattr(kopf, "run_tasks", run)
     shard._lease = lease
-    api: Any = SimpleNamespace(access=access, get=_no_ring)
+    api: Any = SimpleNamespace(access=access, get=get)
     session: Any = object()
-    await shard._operate(lease, api, session, {"registry": registry})
+    await shard._operate(lease, api, session, {"registry": registry, **given})
     return settings
 
 
@@ -127,6 +137,83 @@ async def test_an_operator_that_ends_or_is_cancelled_ends_as_it_did_without_the_
     checking.cancel()
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"standalone": False}, "standalone=False"),
+        ({"peering_name": "default"}, "peering_name='default'"),
+        ({"priority": 0}, "priority=0"),
+        ({"memories": object()}, "memories="),
+        ({"vault": object()}, "vault="),
+    ],
+)
+async def test_what_the_shard_has_itself_is_refused_before_the_lease(given: dict[str, Any], reason: str) -> None:
+    shard = KopfShard(RING.ring, main=[SECRETS], kubeconfig="/nowhere")
+    with pytest.raises(ConfigurationError, match=reason):
+        _check_options(given)
+    assert await shard.run_async(registry=kopf.OperatorRegistry(), **given) is ExitCode.CONFIGURATION
+
+
+async def test_an_operator_that_says_that_it_stands_alone_is_taken_at_its_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"standalone": True, "peering_name": None, "namespaces": ["a"]}
+    _check_options(given)
+    assert given == {"namespaces": ["a"]}
+
+
+async def test_an_async_handler_that_would_wait_for_itself_is_told_to_await(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, shard = kopf.OperatorRegistry(), KopfShard(RING.ring, main=[SECRETS])
+
+    async def one() -> int:
+        return 1
+
+    @kopf.on.startup(registry=registry)
+    async def wait(**_: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"shard.call\(…\) is for plain handlers: in an async one, await"):
+            shard.call(one())
+        assert await asyncio.to_thread(shard.call, one()) == 1
+
+    await settings_of(shard, registry, monkeypatch)
+
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+
+
+@pytest.mark.parametrize(
+    ("main", "given", "told"),
+    [
+        ([SECRETS], {"namespaces": ["a", "b"]}, True),
+        ([SECRETS], {"namespace": "a"}, True),
+        ([SECRETS], {"namespaces": ["a", "b", "c"]}, False),
+        ([SECRETS], {"clusterwide": True}, False),
+        ([SECRETS], {}, False),
+        ([SECRETS], {"namespaces": ["team-*"]}, False),
+        ([SECRETS], {"namespaces": [re.compile("a")]}, False),
+        ([NODES], {"namespaces": ["a"]}, False),
+    ],
+)
+async def test_a_ring_that_covers_more_than_the_operator_watches_is_told(
+    main: list[Resource], given: dict[str, Any], told: bool, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    looked = asyncio.Event()
+    listed = [{"group": "", "resource": each.plural} for each in main]
+
+    async def ring(*_: Any, model: Any, **__: Any) -> Any:
+        looked.set()
+        selector = {"matchExpressions": [{"key": NAME_LABEL, "operator": "In", "values": ["a", "b", "c"]}]}
+        return msgspec.convert({"spec": {"resources": listed, "namespaceSelector": selector}}, model)
+
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.startup(registry=registry)
+    async def wait(**_: Any) -> None:
+        await looked.wait()
+
+    await settings_of(KopfShard(RING.ring, main=main), registry, monkeypatch, ring, **given)
+    assert any("The ring covers namespaces" in line.message for line in caplog.records) is told
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["as the program says", "as kopf run does"])
 def test_what_goes_wrong_is_shown_though_the_program_says_nothing_of_logs(
     told: bool, monkeypatch: pytest.MonkeyPatch
@@ -149,3 +236,17 @@ def test_what_goes_wrong_is_shown_though_the_program_says_nothing_of_logs(
     assert len(root.handlers) == 1
     assert root.isEnabledFor(logging.INFO) is not told
     root.setLevel(level)
+
+
+def test_lines_that_a_configuration_of_logging_has_disabled_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("shardsdk.kopf-test")
+    monkeypatch.setattr(logger, "disabled", True)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
+
+    async def tell(self: KopfShard) -> ExitCode:
+        return ExitCode.FAILED if logger.disabled else ExitCode.OK
+
+    monkeypatch.setattr(KopfShard, "run_async", tell)
+    with pytest.raises(SystemExit) as ended:
+        KopfShard(RING.ring, main=[SECRETS]).run()
+    assert ended.value.code == ExitCode.OK

@@ -362,7 +362,7 @@ def test_one_write_and_no_more_at_rest() -> None:
 
 
 values = st.recursive(
-    st.integers(0, 2) | st.text("ab", max_size=1),
+    st.integers(0, 2) | st.booleans() | st.text("ab", max_size=1),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=6,
 )

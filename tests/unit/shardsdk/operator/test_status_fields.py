@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -361,3 +362,25 @@ def test_a_set_that_is_the_same_is_written_once() -> None:
     rig = drive(operator, [Lottery("home", WebsiteSpec(""))], story)
     assert len(rig.sent) == 1
     assert rig.get(Lottery, "home").status.numbers == set(drawn)
+
+
+class Found(Model):
+    """A status of values of any sort."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Survey(CustomResource[WebsiteSpec, Found], group="example.com", version="v1"):
+    """Its status has values of any sort."""
+
+
+def test_a_number_that_becomes_true_is_written() -> None:
+    operator = Operator("surveys")
+
+    @operator.reconcile(Survey)
+    async def function(ctx: Context[Survey]) -> Found:
+        return Found({"ready": True, "many": [False]})
+
+    known = {"metadata": {"name": "home"}, "spec": {"html": ""}, "status": {"values": {"ready": 1, "many": [0]}}}
+    [written] = drive(operator, [(Survey.resource, known)]).sent
+    assert json.dumps(written.body["status"]) == '{"values": {"ready": true, "many": [false]}}'  # type: ignore[index,call-overload]

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+import tempfile
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from tests.unit.shardsdk.serving.manual_clock import START, ManualClock
 POLL = timedelta(seconds=5)
 
 
-def write_pair(directory: Path) -> tuple[bytes, bytes]:
-    serving = make_stored(ServingNames.of(["localhost"]), START, Lifetimes()).serving
+def write_pair(directory: Path, now: datetime = START, life: timedelta = timedelta(days=90)) -> tuple[bytes, bytes]:
+    serving = make_stored(ServingNames.of(["localhost"]), now, Lifetimes(serving=life)).serving
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "tls.crt").write_bytes(serving.certificate.pem)
     (directory / "tls.key").write_bytes(serving.key)
@@ -43,8 +44,44 @@ async def test_a_certificate_that_is_not_valid_now_is_served_and_warned_about(
     await source.refresh()
     await source.refresh()
     assert source.published.pair is not None
-    warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    warnings = [each.msg for each in caplog.records if each.levelname == "WARNING"]
     assert warnings == ([] if valid else ["webhook certificate is not valid now"])
+
+
+async def test_one_that_nobody_renews_is_told_of_each_day_until_somebody_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    write_pair(tmp_path)
+    source = Directory(tmp_path, clock=clock)
+    told: list[tuple[int, str]] = []
+    for hours in range(0, 24 * 93, 6):
+        caplog.clear()
+        await source.refresh()
+        told += [(hours // 24, each.msg) for each in caplog.records if each.levelname == "WARNING"]
+        clock.jump(timedelta(hours=6))
+    soon, ended = "webhook certificate expires soon", "webhook certificate is not valid now"
+    assert told == [*((day, soon) for day in range(83, 90)), *((day, ended) for day in range(90, 93))]
+
+    caplog.clear()
+    write_pair(tmp_path, clock.now())
+    await source.refresh()
+    assert [each.levelname for each in caplog.records if each.levelname == "WARNING"] == []
+
+
+async def test_one_that_lives_for_hours_is_told_of_in_the_last_tenth_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    write_pair(tmp_path, life=timedelta(hours=100))
+    source = Directory(tmp_path, clock=clock)
+    told = []
+    for hour in range(101):
+        caplog.clear()
+        await source.refresh()
+        told += [hour for each in caplog.records if each.levelname == "WARNING"]
+        clock.jump(timedelta(hours=1))
+    assert told == [90, 100]
 
 
 async def test_other_file_names_are_taken(tmp_path: Path) -> None:
@@ -130,6 +167,12 @@ async def test_files_that_appear_later_are_taken(tmp_path: Path) -> None:
     await clock.pass_by(POLL)
     assert source.published.loaded.is_set()
     running.cancel()
+
+
+def test_without_a_directory_for_temporary_files_there_is_no_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/absent"])
+    assert find_default_directory() is None
 
 
 def test_the_default_directory_counts_only_when_it_holds_a_pair(tmp_path: Path) -> None:

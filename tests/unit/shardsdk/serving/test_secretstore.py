@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -221,3 +222,37 @@ async def test_what_else_is_in_the_secret_is_judged_once(broken: bool) -> None:
         await source.refresh()
     assert len(asked) == 1
     assert secrets.data(NAMESPACE, SECRET)["note"] == b"kept"
+
+
+async def test_one_that_cannot_be_renewed_is_told_of_before_its_end_and_at_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Kept(FakeSecrets):
+        async def patch(self, *_: Any) -> None:
+            raise Forbidden("secrets is forbidden: cannot patch", status=403)
+
+    clock = ManualClock()
+    source = replica(Kept(), clock)
+    async with running(source):
+        await clock.asleep()
+        told: list[tuple[int, str]] = []
+        for day in range(1, 92):
+            caplog.clear()
+            await clock.pass_by(DAY)
+            told += [(day, each.msg) for each in caplog.records if each.levelname == "WARNING"]
+    assert told == [
+        (60, "webhook certificates not up to date"),
+        *((day, "webhook certificate expires soon") for day in range(83, 90)),
+        *((day, "webhook certificate is not valid now") for day in (90, 91)),
+    ]
+
+
+async def test_one_that_is_renewed_late_on_purpose_is_not_told_of_before(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    lifetimes = Lifetimes(renew_at=0.98)
+    source = SelfManaged(
+        FakeSecrets().api, namespace=NAMESPACE, name=SECRET, names=NAMES, clock=clock, lifetimes=lifetimes
+    )
+    async with running(source):
+        await clock.asleep()
+        for _ in range(100):
+            await clock.pass_by(DAY)
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == []

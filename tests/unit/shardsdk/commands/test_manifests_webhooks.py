@@ -1,0 +1,27 @@
+"""The pods of an operator with webhooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.printed_manifests import folder, of_kind, printed, write
+
+__all__ = ["folder"]  # applies to all tests of this file
+
+WEBHOOK = """
+@operator.validate(Site, timeout_seconds={seconds})
+def check(review):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("seconds", "grace"), [(5, 30), (30, 45)])
+def test_a_pod_that_ends_has_time_to_answer_what_has_begun(
+    seconds: int, grace: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write()
+    Path("sites.py").write_text(Path("sites.py").read_text() + WEBHOOK.format(seconds=seconds))
+    pod = of_kind(printed(capsys=capsys), "Deployment")["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == grace
