@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from sharder.core.observed import ObservedLease
+from sharder.core.observed import ObservedLease, longest_duration
 from sharder.core.status import NOT_WORKED_ON, ConditionType, conditions_in
 from sharder.core.summary import OldestDrain, Summary
 from shardsdk.kube.clock import Clock
@@ -69,7 +69,7 @@ class ShardsBefore:
 
     def apply(self, summary: Summary, leases: Iterable[ObservedLease]) -> Summary:
         """The same with what was said before, until this leader has to know; `leases` are the ring's."""
-        longest = max((each.facts.duration_seconds for each in leases if each.lease.held_by_shard), default=0)
+        longest = longest_duration(each for each in leases if each.lease.held_by_shard)
         # Without a fence a lease counts for twice its time.
         if self._clock.monotonic() >= self._began + 2 * longest + ATTEMPTS_SECONDS:
             self._said = None

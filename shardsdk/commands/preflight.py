@@ -19,7 +19,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.discovery import Served, served_by
 from shardsdk.lease.claim import describe_holder, is_overdue
 from shardsdk.process.served import explain_unserved
-from shardsdk.protocol.labels import API_GROUP, SYSTEM_NAMESPACE
+from shardsdk.protocol.labels import API_GROUP, SHARDER_HOLDER, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
 from shardsdk.rbac import Right, Rule, render_rules, rights_of
@@ -102,12 +102,14 @@ async def _find_missing_ring(api: Api, served: Served, ring: str, needs: Needs) 
     return None
 
 
-async def find_namesake(api: Api, name: str, namespace: str, now: datetime) -> str | None:
-    """Who holds the lease of the shard called `name` at the moment `now`; `None`: nobody, as it seems."""
+async def find_namesake(api: Api, name: str, namespace: str, ring: str, now: datetime) -> str | None:
+    """For whom a shard of `ring` called `name` has to wait at the moment `now`; `None`: for nobody, as it seems."""
     try:
         lease = await api.get(LEASES, name, namespace, model=Lease)
     except ApiError:
         return None
+    if lease.ring not in (None, ring) and lease.holder != SHARDER_HOLDER:
+        return None  # it never becomes this one's, which whoever seeks it says
     return describe_holder(lease) if lease.holder and not is_overdue(lease, now) else None
 
 

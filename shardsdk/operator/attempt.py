@@ -7,7 +7,8 @@
 The finalizer is there before the function is called, hence before its first write.
 What the function raises is told as `shardsdk/operator/failures.py` says; nothing
 is pruned then, and no status written.  While that cannot be told for a reason that
-may pass it is tried again without the function.  The condition that told of a
+may pass it is tried again without the function (but not without the clean-up: nobody
+changes the spec of what is on its way out).  The condition that told of a
 `Permanent` is taken back when the function has succeeded, and has not said
 anything of it.
 """
@@ -27,11 +28,12 @@ from shardsdk.errors import (
     MethodNotAllowed,
     NotFound,
     TerminalError,
+    TooManyWrites,
 )
 from shardsdk.events.recorder import EventType
 from shardsdk.kinds import Kind, Model
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
-from shardsdk.operator.failures import Failures, Permanent, Retry
+from shardsdk.operator.failures import SPEC_CHANGE, Failures, Permanent, Retry
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
 from shardsdk.operator.status import cached_object, take_back_failure, write_failure, write_status
@@ -81,16 +83,19 @@ class Attempts(Generic[K]):
         """Reconcile the object, or clean up after it.  Raises: whatever the functions raise, but for what they mean."""
         uid, deleted = context.metadata.uid, context.metadata.deletion_timestamp is not None
         # What this call is about: by the time that it fails, the cache may show a spec which it has not seen.
-        thing = cached_object(context)
+        thing, version = cached_object(context), context.version
         known = None if thing is None else self._failures.permanent(thing)
         untold = None if known is None else self._failures.untold(uid)
         if known is not None and untold is None and not deleted:
-            return Waiting(known)
+            return Waiting(known, SPEC_CHANGE)
         try:
-            if untold is not None:
+            if untold is not None and not deleted:
                 raise untold.with_traceback(None)  # the function would raise it again; what is left is to say so
             outcome = await (self._finish(context, call) if deleted else self._reconcile(context, call, thing))
         except BaseException as error:
+            # What keeps it from going has been told, and counted.  (One that writes wakes itself, and is to be heard.)
+            if known is not None and untold is None and known == describe(error) and context.version == version:
+                return Waiting(known)
             if (again := await self._failed(context, thing, error)) is None:
                 raise
             return again
@@ -164,7 +169,9 @@ class Attempts(Generic[K]):
         Raises: whatever had the status not written, if that may pass.
         """
         uid, text = context.metadata.uid, describe(error)
-        first = self._failures.untold(uid) is not error
+        deleted = context.metadata.deletion_timestamp is not None
+        untold = self._failures.untold(uid)
+        first = untold is None or describe(untold) != text
         if first:
             context.event(EventType.WARNING, failure.reason, failure.message)
         fields = set[str]() if self._status is None else field_names(self._status)
@@ -177,9 +184,11 @@ class Attempts(Generic[K]):
                 await write_failure(context, failed, status=self._status, observes=observes)
             except Conflict:
                 raise  # perhaps it is to be otherwise by now
-            except (ApiError, ConnectionFailed) as refusal:
+            except (ApiError, ConnectionFailed, TooManyWrites) as refusal:
                 known = self._failures.condition(uid)
-                passes = not isinstance(refusal, NotFound | MethodNotAllowed | Invalid)
+                # A clean-up is called again, and sends as much as before.
+                used_up = deleted and isinstance(refusal, TooManyWrites)
+                passes = not (used_up or isinstance(refusal, NotFound | MethodNotAllowed | Invalid))
                 if first or not passes:
                     context.log.warning(
                         "The status cannot tell that the reconcile failed for good",
@@ -193,6 +202,11 @@ class Attempts(Generic[K]):
                     raise
         if thing is not None:
             self._failures.note_permanent(thing, text, known)
+            for each in leaves_of(error):
+                # One on its way out is tried again by each event: nobody changes its spec any more.  It may be raised
+                # for others, too.
+                if isinstance(each, TerminalError):
+                    each.waits_for = TerminalError.waits_for if deleted else SPEC_CHANGE
 
     def _tell(self, context: Context[K], error: BaseException) -> None:
         """An Event for people, once for each error that is not the same as last time."""

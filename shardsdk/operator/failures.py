@@ -48,6 +48,9 @@ class Retry(ShardingError):
 class Permanent(TerminalError):
     """Raised by a reconcile that no retry can mend: the object is left alone until its spec has changed.
 
+    What something else can mend, such as an object that it watches, is a `Retry`.  One on its way out is tried again by
+    each event.
+
     `message` is a sentence for people, `reason` a word in CamelCase.  Both show as an Event, as the condition
     `condition` (False) where the status has conditions, and as what the object's last reconcile ended with.
     """
@@ -65,6 +68,10 @@ class Permanent(TerminalError):
 
     def __str__(self) -> str:
         return self.message if self.reason == _NO_REASON else f"{self.reason}: {self.message}"
+
+
+#: What an object waits for after `Permanent`.
+SPEC_CHANGE: Final = "a change of its spec, or another process"
 
 
 class _Failed(NamedTuple):

@@ -31,6 +31,7 @@ from shardsdk.admission.settings import Serving
 from shardsdk.admission.webhook import FailurePolicy, Review, Sort, Webhook
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
+from shardsdk.kinds.declaration import declaration_of
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import setup_logging_unless_done
@@ -90,6 +91,7 @@ class Operator:
         self._tasks: list[TaskSpec] = []
         self._indexes: dict[Resource, Indexes] = {}
         self._needed: dict[Resource | GroupResource, list[str]] = {}
+        self._defined: list[type[Kind]] = []
         self._webhooks = Declarations(name)
 
     # -- what it does ----------------------------------------------------------------
@@ -257,11 +259,19 @@ class Operator:
         resource = kind if isinstance(kind, Resource | GroupResource) else resource_of(kind)
         self._needed.setdefault(resource, []).extend(verbs)
 
+    def defines(self, *kinds: type[Kind]) -> None:
+        """Have its CustomResourceDefinitions say these as well, such as versions of which it works with another."""
+        for kind in kinds:
+            declaration_of(kind)  # refuses what the API server brings along
+            self._defined.append(kind)
+
     # -- what it is ------------------------------------------------------------------
 
     def kinds(self) -> list[type[Kind]]:
-        """The custom resources among the kinds that it has to do with."""
-        return [kind for kind in self._all_kinds() if issubclass(kind, CustomResource)]
+        """The custom resources among the kinds that it has to do with, and what it `defines`."""
+        models = [source.model for spec in self.controllers() for source in spec.resources]
+        models += [each.kind for each in self._webhooks.all]
+        return list(dict.fromkeys([*(each for each in models if issubclass(each, CustomResource)), *self._defined]))
 
     def controllers(self) -> list[ControllerSpec[Any]]:
         """What it reconciles, described; for a manager.  Raises: ConfigurationError."""
@@ -332,9 +342,7 @@ class Operator:
         self._check(ring)
         given = {"watch_namespace": self.watch_namespace, "timings": self._timings, "program": self.name, **settings}
         if not self._reconcilers and not self._tasks and not self._webhooks.all:
-            raise ConfigurationError(
-                f"operator {self.name!r} does nothing: decorate a function with its reconcile(Kind)"
-            )
+            raise ConfigurationError(f"operator {self.name!r} does nothing: decorate a function with reconcile(Kind)")
         manager = Manager(ring or self.ring, **self._elected(given))
         for spec in self.controllers():
             manager.add(spec)
@@ -377,11 +385,6 @@ class Operator:
             return settings
         timings = settings.get("timings") or LeaseTimings()
         return {**settings, "election": Election(self.name, settings.get("namespace"), timings=timings)}
-
-    def _all_kinds(self) -> list[type[Kind]]:
-        models = [source.model for spec in self.controllers() for source in spec.resources]
-        models += [each.kind for each in self._webhooks.all]
-        return list(dict.fromkeys(models))
 
     def _all_indexes(self) -> dict[Resource, Indexes]:
         found = {resource: dict(indexes) for resource, indexes in self._indexes.items()}

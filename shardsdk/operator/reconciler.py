@@ -38,7 +38,7 @@ from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
 from shardsdk.reconcile.context import Context, field_owner_of
-from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, WatchSpec
+from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, WatchSpec, check_mapping
 from shardsdk.reconcile.threads import is_async
 
 K = TypeVar("K", bound=Kind)
@@ -304,6 +304,7 @@ class Reconciler(Generic[K]):
         resource = resource_of(kind)
         if resource.group_resource in [watch.source.resource.group_resource for watch in self._watched]:
             raise ConfigurationError(f"{self.title!r} watches {resource.plural} twice: join the functions")
+        check_mapping(to, self.title)
         index = to if isinstance(to, str) else ""
         mapping = no_requests if isinstance(to, str) else partial(requests_of, to, resource_of(self.declared.kind))
         self._watched.append(WatchSpec(Source(resource, kind, predicate=when), mapping, index))

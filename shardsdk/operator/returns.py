@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -54,23 +54,36 @@ def no_requests(thing: object) -> Iterable[Request]:
 
 def requests_of(
     mapping: Callable[[Any], Iterable[str | Request | Kind]], main: Resource, thing: Any
-) -> Iterable[Request]:
+) -> Iterator[Request]:
     """What a mapping of the user's means; a name is one in the namespace of the object that it was asked about.
 
-    Raises: TypeError for what names no object of `main`, which would wake nobody in silence.
+    Raises: TypeError for what names no object of `main`, which would wake nobody in silence; what else it gave is
+    given before.
     """
     found, namespace = mapping(thing), metadata_of(thing).namespace
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise TypeError(f"a mapping returned {found!r}: return a list of names, [] for none")
+    wrong = ""
     for each in found:
-        if isinstance(each, str):
-            if main.namespaced and not namespace:
-                raise TypeError(
-                    f"a mapping gave {each!r}, a name in the namespace of {metadata_of(thing).name!r}, which is in"
-                    " none: give a Request(namespace, name)"
-                )
-            yield Request(namespace if main.namespaced else "", each)
-        elif (request := each if type(each) is Request else request_of(each)).name:
-            yield request
+        if isinstance(each, str) and main.namespaced and not namespace:
+            wrong = wrong or (
+                f"a mapping gave {each!r}, a name in the namespace of {metadata_of(thing).name!r}, which is in none:"
+                " give a Request(namespace, name)"
+            )
+            continue
+        request = _as_request(each, namespace if main.namespaced else "")
+        if not request.name:
+            wrong = wrong or f"a mapping gave {each!r}: give a name, a Request(namespace, name), or an object"
+        elif bool(request.namespace) is not main.namespaced:
+            where = "namespaces: give a Request(namespace, name)" if main.namespaced else "no namespace: give names"
+            wrong = wrong or f"a mapping gave {each!r}, but {main.plural} are in {where}"
         else:
-            raise TypeError(f"a mapping gave {each!r}: give a name, a Request(namespace, name), or an object")
+            yield request
+    if wrong:
+        raise TypeError(wrong)
+
+
+def _as_request(given: str | Request | Kind, namespace: str) -> Request:
+    if isinstance(given, str):
+        return Request(namespace, given)
+    return given if type(given) is Request else request_of(given)

@@ -83,7 +83,10 @@ def is_lease_gone(error: BaseException) -> bool:
 
 
 def _describe(error: BaseException) -> str:
-    words = str(error)
+    try:
+        words = str(error)
+    except Exception:
+        words = "(its text cannot be read)"  # what says how it went wrong is not to go wrong itself
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

@@ -99,10 +99,12 @@ class RequeueAfter:
 class Waiting:
     """Not now: what the item waits for adds it to the queue; its backoff stays as it is.
 
-    `error`: it failed before, and why it waits is that this would happen again; so it is not tried.
+    `error`: it has failed for good, and why it waits is that this would happen again, or just has; its next failure of
+    another kind is its first.  `waits_for` says to people until when.
     """
 
     error: str = ""
+    waits_for: str = TerminalError.waits_for
 
 
 def is_finite(seconds: Any) -> bool:
@@ -240,8 +242,9 @@ class WorkerPool(Generic[K]):
                 self.queue.add_after(item, float(seconds), priority)
                 self._forget(item)
                 self._count(lambda metrics: metrics.requeued_after)
-            case Waiting():
-                pass
+            case Waiting(error=error):
+                if error:
+                    self._forget(item)
             case _:
                 assert_never(outcome)
 
@@ -254,7 +257,8 @@ class WorkerPool(Generic[K]):
                 self._forget(item)
             case TerminalError():
                 self._count(lambda metrics: metrics.terminal_errors)
-                log.error("Reconcile failed for good; waiting for the next event", extra=self._where(item, error))
+                extra = {**self._where(item, error), "waits_for": meant.waits_for}
+                log.error("Reconcile failed for good", extra=extra)
                 self._forget(item)
             case ShardingError(retry=RetryRule.REFRESH):
                 pause = self.queue.add_rate_limited(item)

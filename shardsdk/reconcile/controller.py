@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.objects import Request, metadata_of, owner_of, private_copy, request_of
+from shardsdk.errors import TerminalError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
@@ -36,7 +37,7 @@ from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
-from shardsdk.queueing.raised import describe
+from shardsdk.queueing.raised import describe, meant_by
 from shardsdk.queueing.sources import Feed, RequestSource, Trigger, Watched
 from shardsdk.queueing.workers import Done, Outcome, Waiting, WorkerPool
 from shardsdk.reconcile.applied import Applied
@@ -267,9 +268,12 @@ class Controller(Generic[T]):
             # Of an object that went meanwhile nobody would ever take it back.
             now = self._cache.peek(request)
             there = now is not None and metadata_of(now).uid == metadata.uid
-            self._states.note_error(request, describe(error) if there else "")
+            meant = meant_by(error)
+            waits_for = meant.waits_for if isinstance(meant, TerminalError) else TerminalError.waits_for
+            self._states.note_error(request, describe(error) if there else "", waits_for)
             raise
-        self._states.note_error(request, outcome.error if isinstance(outcome, Waiting) else "")
+        ended = outcome if isinstance(outcome, Waiting) else Waiting()
+        self._states.note_error(request, ended.error, ended.waits_for)
         if context.applied is not None:
             context.applied.keep_named()
         return context.requeued if outcome is None or isinstance(outcome, Done) else outcome

@@ -60,7 +60,10 @@ MEANINGS: Final[Mapping[Wait, tuple[str, str]]] = {
     Wait.WORKER: ("it is in the queue", "a free worker (`concurrency`)"),
     Wait.BACKOFF: ("it failed, or returned `Requeue()`", "the end of its backoff, or an event"),
     Wait.DELAY: ("it returned `RequeueAfter(…)`", "that moment, or an event"),
-    Wait.GAVE_UP: ("its last reconcile failed for good, or was cancelled", "an event"),
+    Wait.GAVE_UP: (
+        "its last reconcile failed for good, or was cancelled",
+        "an event; after `Permanent` a change of its spec, or another process",
+    ),
     Wait.NOTHING: ("it is as it should be", "an event"),
 }
 
@@ -283,6 +286,11 @@ def _backoff(facts: Facts) -> str:
     return f"has failed {times}, the last time with {error}" if error else f"has asked {times} to come back (Requeue)"
 
 
+def _gave_up(facts: Facts) -> str:
+    state = facts.state
+    return "" if state is None else f"waits for {state.waits_for}; its last reconcile ended with {state.error}"
+
+
 _WORDS: Final[Mapping[Wait, Callable[[Facts], str]]] = {
     Wait.RUNNING: _running,
     Wait.UNFIT: lambda facts: f"is not reconciled until it can be read: {facts.unfit}",
@@ -298,9 +306,7 @@ _WORDS: Final[Mapping[Wait, Callable[[Facts], str]]] = {
     Wait.WORKER: lambda facts: f"waits{_SINCE} for a free worker ({facts.item.priority.name.lower()} priority)",
     Wait.BACKOFF: _backoff,
     Wait.DELAY: lambda _: "waits until the time that its last reconcile asked for",
-    Wait.GAVE_UP: lambda facts: (
-        f"waits for its next event; its last reconcile ended with {facts.state.error if facts.state else ''}"
-    ),
+    Wait.GAVE_UP: _gave_up,
     Wait.NOTHING: lambda _: "waits for its next event",
 }
 

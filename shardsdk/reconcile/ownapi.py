@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request
-from shardsdk.errors import ConfigurationError, ConnectionFailed, NotFound, TooManyWrites, may_be_executed
+from shardsdk.errors import ConfigurationError, Conflict, ConnectionFailed, NotFound, TooManyWrites, may_be_executed
 from shardsdk.kube.api import Api, Operation, T
 from shardsdk.kube.decoding import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
@@ -81,7 +81,7 @@ class OwnApi(Api):
 
     @property
     def writes_left(self) -> int | None:
-        """How many writes this reconcile may still send; `None`: any number."""
+        """How many writes this reconcile may still send, those not counted that met a Conflict; `None`: any number."""
         return None if self._max_writes is None else self._max_writes - self._writes
 
     async def send(self, operation: Operation[T]) -> T:
@@ -90,7 +90,11 @@ class OwnApi(Api):
             return await self.transport.send(operation)
         async with self._write():
             self._count_write()
-            return await (self._delete(operation) if operation.verb == "delete" else self._change(operation))
+            try:
+                return await (self._delete(operation) if operation.verb == "delete" else self._change(operation))
+            except Conflict:
+                self._writes -= 1  # it has changed nothing; whoever sends it anew is to have that counted once
+                raise
 
     async def raw(self, method: str, path: str, **options: Any) -> bytes:
         """Any other request, as `Api.raw`; one that writes is refused once the reconcile has ended."""

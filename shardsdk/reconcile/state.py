@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeVar
 
+from shardsdk.errors import TerminalError
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.queueing.item import Priority
@@ -236,7 +237,7 @@ class ObjectState:
 
     `expected` is what `writes` waits for, until `alarm` at the latest; `arrival` is
     what `children` waits for; `uid` is the object's whose children are known.
-    `error` is what its last reconcile raised.
+    `error` is what its last reconcile raised, `waits_for` what leads to another if nothing else is known.
     """
 
     children: Children
@@ -246,6 +247,7 @@ class ObjectState:
     uid: str = ""
     arrival: Arrival | None = None
     error: str = ""
+    waits_for: str = TerminalError.waits_for
 
     def wrote(self, event: WriteEvent) -> bool:
         """Take a step of `writes`; whether it wakes the object."""
@@ -285,10 +287,11 @@ class ObjectStates:
             state = self._states[key] = ObjectState(self.at_first)
         return state
 
-    def note_error(self, key: Key, error: str) -> None:
+    def note_error(self, key: Key, error: str, waits_for: str = TerminalError.waits_for) -> None:
         """A reconcile has ended with `error`; empty: well."""
         if error or key in self._states:
-            self.of(key).error = error
+            state = self.of(key)
+            state.error, state.waits_for = error, waits_for
             self.tidy(key)
 
     def tidy(self, key: Key) -> None:

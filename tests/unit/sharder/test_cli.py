@@ -15,6 +15,9 @@ from sharder.cli import main
 from sharder.failures import no_ring
 from shardsdk.errors import NotFound
 from shardsdk.version import VERSION
+from tests.own_logging import own_logging
+
+__all__ = ["own_logging"]  # applies to all tests of this file
 
 HEADER = "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
 RING = """

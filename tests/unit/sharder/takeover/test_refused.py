@@ -23,6 +23,7 @@ from tests.unit.sharder.placement.stage import (
     SHARDS,
     Stage,
     leading,
+    lease,
     make_stage,
     names_on,
     ring,
@@ -166,6 +167,9 @@ async def test_it_stays_true_when_another_replica_leads(clock: VirtualClock, rea
     assert said(stage)["lastTransitionTime"] == since
     assert len(stage.events.of(reason)) == 1
     api.refusal = None
+    # One that asks for decades is no shard's, and nothing waits for it.
+    forever = lease(clock, "ever")
+    stage.create(LEASES, {**forever, "spec": {**forever["spec"], "leaseDurationSeconds": 2**31 - 1}}, SHARDS)
     async with leads(stage, 3):
         if reason == "NobodyReady":
             stage.start("three")

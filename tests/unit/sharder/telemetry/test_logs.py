@@ -14,22 +14,12 @@ import pytest
 
 from shardsdk.errors import Forbidden
 from shardsdk.logs import LogFormat, LogLevel, setup_logging
+from tests.own_logging import own_logging
+
+__all__ = ["own_logging"]  # applies to all tests of this file
 
 ROOT = Path(__file__).parents[4]
 RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """Give the root logger back as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    levels = {name: logging.getLogger(name).level for name in ("aiohttp", "asyncio", "kubernetes", "uvicorn")}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
 
 
 def lines_of(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> tuple[logging.Logger, io.StringIO]:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from shardsdk.commands import explain as command
+from tests.own_logging import own_logging
 from tests.ports import free_port
 from tests.walking import runtime_directory
+
+__all__ = ["own_logging"]  # applies to all tests of this folder
 
 
 @pytest.fixture

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from shardsdk import Context, Manager, Operator, controller_for
-from shardsdk.commands.preflight import Needs, find_problems
+from shardsdk.commands.preflight import Needs, find_namesake, find_problems
 from shardsdk.commands.program import Program
 from shardsdk.errors import BadRequest, ConnectionFailed, Forbidden, NotFound
 from shardsdk.kinds import Node, Secret
 from shardsdk.kube.api import ACCESS_REVIEWS, Api, Operation, RawRequest
-from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, PartialObject, Resource
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, PartialObject, Resource
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 WEBSITES = Resource("example.com", "v1", "websites", "Website")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -289,3 +293,29 @@ def test_what_is_in_no_namespace_is_asked_about_in_none(make: Callable[[], Opera
     grants = Program("sites.py", "found", found).needs(manager, "team").grants
     places = {(name, space) for space, rule in grants for name in rule["resources"] if name in ("nodes", "secrets")}
     assert places == {("nodes", None), ("secrets", "pages")}
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    ("ring", "holder", "said"),
+    [
+        ("websites", "one", "one"),
+        ("tenants", "one", None),
+        ("tenants", SHARDER_HOLDER, SHARDER_HOLDER),
+    ],
+    ids=["the same ring's", "another ring's, which never becomes this one's", "waited for, until the sharder is done"],
+)
+async def test_a_name_is_in_use_where_a_shard_waits_for_it(
+    clock: VirtualClock, ring: str, holder: str, said: str | None
+) -> None:
+    api = MemoryApi(MemoryServer(), clock)
+    lease = {
+        "metadata": {"name": "one", "labels": {LEASE_RING_LABEL: ring}},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 15,
+            "renewTime": clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        },
+    }
+    api.server.create(LEASES, lease, "team")
+    assert await find_namesake(api, "one", "team", "websites", clock.now()) == said

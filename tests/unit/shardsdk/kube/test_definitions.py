@@ -11,7 +11,7 @@ from shardsdk import CustomResource, Model
 from shardsdk.errors import NotFound
 from shardsdk.kinds import crd_of
 from shardsdk.kube.api import RawRequest
-from shardsdk.kube.definitions import CRDS, VERSION_ANNOTATION, apply_crds, lost_fields
+from shardsdk.kube.definitions import CRDS, VERSION_ANNOTATION, NotInstalled, apply_crds, lost_fields
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -97,12 +97,15 @@ def numbered(definition: dict[str, Any], number: str | None) -> dict[str, Any]:
     return made
 
 
-def cluster(clock: VirtualClock, number: str | None = None) -> Listing:
-    """An API server that has the definition."""
+def cluster(
+    clock: VirtualClock, number: str | None = None, *, definition: dict[str, Any] = NEW, stored: tuple[str, ...] = ()
+) -> Listing:
+    """An API server that has the definition, with objects stored in these versions."""
     api = Listing(MemoryServer(), clock)
-    api.server.create(CRDS, numbered(NEW, number))
-    established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-    api.server.patch(CRDS, "shelfs.example.com", None, established, subresource="status")
+    api.server.create(CRDS, numbered(definition, number))
+    conditions = [{"type": "Established", "status": "True"}]
+    status = {"status": {"conditions": conditions, "storedVersions": list(stored)}}
+    api.server.patch(CRDS, "shelfs.example.com", None, status, subresource="status")
     return api
 
 
@@ -146,3 +149,44 @@ async def test_any_other_definition_is_replaced_and_what_is_lost_by_it_told(
     assert line.msg == "The definition lacks fields that the one on the cluster has; what objects hold there is lost"
     assert line.__dict__["object"] == "shelfs.example.com"
     assert line.__dict__["fields"] == "v1: spec.height"
+
+
+def older(*, served: bool = True) -> dict[str, Any]:
+    """The definition with the version before as well."""
+    made = copy.deepcopy(NEW)
+    made["spec"]["versions"].append(
+        {**copy.deepcopy(NEW["spec"]["versions"][0]), "name": "v1alpha1", "storage": False, "served": served}
+    )
+    return made
+
+
+async def versions(api: Listing) -> list[str]:
+    crd: dict[str, Any] = await api.get(CRDS, "shelfs.example.com", model=dict)
+    return [each["name"] for each in crd["spec"]["versions"]]
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("served", "told"), [(True, ["v1alpha1"]), (False, [])])
+async def test_a_version_that_is_served_no_more_is_told(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, served: bool, told: list[str]
+) -> None:
+    """No object is lost by that: it is stored in another version."""
+    api = cluster(clock, definition=older(served=served), stored=("v1",))
+    await apply_crds(api, [NEW], clock, field_manager="test")
+    assert await versions(api) == ["v1"]
+    lines = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert [line.__dict__["versions"] for line in lines] == told
+    said = "The definition lacks versions that the one on the cluster serves; whoever uses them gets 404"
+    assert all((line.msg, line.__dict__["object"]) == (said, "shelfs.example.com") for line in lines)
+
+
+@in_virtual_time
+async def test_a_version_in_which_objects_are_stored_has_to_be_kept(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The API server would refuse it, with a 422 about the status."""
+    api = cluster(clock, definition=older(), stored=("v1alpha1", "v1"))
+    with pytest.raises(NotInstalled, match=r"lacks v1alpha1, in which .* `operator\.defines\(…\)`"):
+        await apply_crds(api, [NEW], clock, field_manager="test")
+    assert await versions(api) == ["v1", "v1alpha1"]
+    assert caplog.records == []

@@ -13,7 +13,8 @@ from shardsdk.testing import Rig, drive
 from tests.unit.shardsdk.operator.websites import ConfigMap, Running, Website, WebsiteSpec, WebsiteStatus, site
 
 GAVE_UP = (
-    "default/home: waits for its next event; its last reconcile ended with Permanent: UnknownRegion: no such region"
+    "default/home: waits for a change of its spec, or another process; its last reconcile ended with"
+    " Permanent: UnknownRegion: no such region"
 )
 #: The theme that no reconcile can make.
 MARS = site(theme="mars")
@@ -102,6 +103,59 @@ def test_it_is_one_line_without_a_stack(caplog: pytest.LogCaptureFixture) -> Non
     (line,) = (each for each in caplog.records if each.levelno >= logging.WARNING)
     assert "UnknownRegion: no such region" in line.getMessage()
     assert line.exc_info is None
+
+
+def test_the_line_says_what_leads_to_another_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    operator, _ = refusing()
+    drive(operator, [MARS])
+    (line,) = (each for each in caplog.records if each.levelno >= logging.WARNING)
+    assert line.msg == "Reconcile failed for good"
+    assert line.__dict__["waits_for"] == "a change of its spec, or another process"
+
+
+def test_a_clean_up_that_fails_for_good_is_called_by_every_event_and_told_once_for_each_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    operator, calls, says = Operator("websites"), list[str](), ["not empty"]
+
+    @operator.reconcile(Website)
+    async def function(ctx: Context[Website]) -> None:
+        """Nothing to do."""
+
+    @function.finalize
+    async def gone(ctx: Context[Website]) -> None:
+        calls.append(says[0])
+        if says[0]:
+            raise Permanent(says[0], reason="Kept")
+
+    def touch(rig: Rig, value: str) -> None:
+        rig.patch(Website, "home", {"metadata": {"annotations": {"a": value}}})
+
+    async def story(rig: Rig) -> None:
+        rig.delete(Website, "home")
+        await rig.settle()
+        touch(rig, "1")
+        await rig.settle()
+        assert calls == ["not empty"] * len(calls)
+        assert len(calls) > 1
+        kept = "default/home: waits for its next event; its last reconcile ended with Permanent: Kept: not empty"
+        assert rig.explain(Website, "home") == kept
+        assert counts(rig)[:2] == (1, 1)
+        says[0] = "locked"
+        touch(rig, "2")
+        await rig.settle()
+        touch(rig, "3")
+        await rig.settle()
+        assert counts(rig)[:2] == (2, 2)
+        says[0] = ""
+        touch(rig, "4")
+        await rig.settle()
+        assert rig.find(Website, "home") is None
+
+    rig = drive(operator, [site()], story)
+    told = [line.__dict__["error"] for line in caplog.records if line.levelno == logging.ERROR]
+    assert told == ["Permanent: Kept: not empty", "Permanent: Kept: locked"]
+    assert [message for _, _, message in rig.events] == ["not empty", "locked"]
 
 
 def test_a_reason_that_nobody_gave_is_not_told() -> None:

@@ -9,7 +9,7 @@ import pytest
 from shardsdk import Api, Context, Done, LeaseTimings, Manager, Operator, Scope
 from shardsdk.admission import Review
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import ClusterRole, CustomResource, Kind, Namespace, Node
+from shardsdk.kinds import ClusterRole, CustomResource, Kind, Namespace, Node, crds_of
 from shardsdk.operator.finalizers import finalizer_of
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import parse_ring_name
@@ -138,6 +138,24 @@ def test_its_custom_resources_are_known() -> None:
     operator = websites()
     operator._reconcilers[0].watches(Secret, to=lambda secret: [])
     assert operator.kinds() == [Website]
+
+
+class WebsiteV1Alpha1(
+    CustomResource[WebsiteSpec, WebsiteStatus], group="example.com", version="v1alpha1", kind="Website", storage=True
+):
+    """As it was."""
+
+
+def test_a_version_that_no_function_works_with_is_defined_and_nothing_else_follows_from_it() -> None:
+    operator = websites()
+    permissions = operator.permissions()
+    operator.defines(WebsiteV1Alpha1)
+    assert operator.kinds() == [Website, WebsiteV1Alpha1]
+    (crd,) = crds_of(operator.kinds())
+    assert [(each["name"], each["storage"]) for each in crd["spec"]["versions"]] == [("v1", False), ("v1alpha1", True)]
+    assert operator.permissions() == permissions
+    with pytest.raises(ConfigurationError, match="Secret is no custom resource"):
+        operator.defines(Secret)
 
 
 def verbs(rules: Any) -> dict[str, set[str]]:

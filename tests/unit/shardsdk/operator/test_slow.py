@@ -68,11 +68,11 @@ async def beats(rig: Rig, seconds: float, times: int) -> None:
         annotate(rig, str(number))
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-def test_a_clean_up_is_done_once_while_others_write_annotations(sharded: bool) -> None:
+@pytest.mark.parametrize(("sharded", "max_writes"), [(False, None), (False, 1), (True, None), (True, 1)])
+def test_a_clean_up_is_done_once_while_others_write_annotations(sharded: bool, max_writes: int | None) -> None:
     operator, begun = Operator("websites", sharded=sharded), list[float]()
 
-    @operator.reconcile(Website)
+    @operator.reconcile(Website, max_writes=max_writes)
     async def function(ctx: Context[Website]) -> None:
         ctx.log.debug("nothing to do")
 

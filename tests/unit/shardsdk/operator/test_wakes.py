@@ -80,7 +80,7 @@ def test_a_mapping_that_names_nothing_says_so(given: Any, said: str, caplog: pyt
         rig.create(Secret.resource, {"metadata": {"name": "any"}})
         await rig.settle()
 
-    drive(operator, [site("home"), site("h")], story)
+    drive(operator, [site("home"), site("h")], story, raises=False)
     assert calls == []
     (line,) = [each for each in caplog.records if each.msg == "A mapping raised"]
     assert line.exc_info is not None
@@ -118,7 +118,7 @@ def test_a_name_that_a_cluster_scoped_object_is_mapped_to_needs_a_namespace(capl
         rig.create(Region("north", Workers()))
         await rig.settle()
 
-    drive(operator, [site("home")], story)
+    drive(operator, [site("home")], story, raises=False)
     (line,) = [each for each in caplog.records if each.msg == "A mapping raised"]
     assert line.exc_info is not None
     with pytest.raises(TypeError, match=r"'north', which is in none: give a Request\(namespace, name\)"):
@@ -324,6 +324,7 @@ async def without() -> None:
     [
         (twice, 'name="…"'),
         (watched_twice, "join the functions"),
+        (lambda operator: operator.reconcile(Website)(publish).watches(Secret, to=publish), "as a plain function"),
         (finalized_twice, "call both from one"),
         (unknown_index, r"declare it by .index\('theme', function\)"),
         (mixed, "write both async"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 
 import pytest
@@ -105,7 +106,8 @@ async def test_an_interrupt_ends_who_works(clock: VirtualClock) -> None:
 async def test_a_group_that_is_final_is_final(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
     assert await times_of(clock, group(TerminalError("no such region"), Permanent("no such size"))) == [0]
     [line] = caplog.records
-    assert line.msg == "Reconcile failed for good; waiting for the next event"
+    assert line.msg == "Reconcile failed for good"
+    assert line.__dict__["waits_for"] == "its next event"
     assert line.__dict__["error"] == "Permanent: no such size; TerminalError: no such region"
 
 
@@ -127,7 +129,8 @@ async def test_a_group_leaves_the_api_server_alone_for_as_long_as_it_asks(clock:
 async def test_another_error_in_a_group_is_news(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
     errors = [group(Conflict("stale")), group(ValueError("too long")), group(ValueError("too long"))]
     await times_of(clock, *errors)
-    assert [(line.__dict__["error"], bool(line.exc_info)) for line in caplog.records] == [
+    told = [line for line in caplog.records if line.levelno >= logging.WARNING]
+    assert [(line.__dict__["error"], bool(line.exc_info)) for line in told] == [
         ("ValueError: too long", True),
         ("ValueError: too long", False),
     ]
@@ -148,6 +151,23 @@ def test_a_group_is_described_by_its_errors_in_the_same_order_each_time_and_not_
     many = [ValueError(each) for each in range(9)]
     assert describe(group(*many)) == "ValueError: 0; ValueError: 1; ValueError: 2; and 6 more"
     assert describe(ValueError()) == "ValueError"
+
+
+class Mute(Exception):
+    """As it is written by whoever has never printed one without a code."""
+
+    def __str__(self) -> str:
+        return self.args[0] if self.args else None  # type: ignore[return-value]
+
+
+def test_an_error_that_cannot_say_what_it_is_about_is_named_all_the_same() -> None:
+    assert describe(Mute()) == "Mute: (its text cannot be read)"
+    assert describe(group(Mute(), Mute("code 7"))) == "Mute: (its text cannot be read); Mute: code 7"
+
+
+@in_virtual_time
+async def test_such_an_error_is_its_items_failure_alone(clock: VirtualClock) -> None:
+    assert await times_of(clock, Mute(), Mute()) == pytest.approx([0, 1, 3])
 
 
 @given(
