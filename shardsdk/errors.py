@@ -205,7 +205,7 @@ class TerminalError(ShardingError):
     """Raised by a reconciler whose error no retry can mend; the item waits for its next event."""
 
     #: What leads to another attempt, for people.
-    waits_for = "its next event"
+    waits_for: str = "its next event"
 
 
 def may_be_executed(error: BaseException) -> bool:

@@ -276,9 +276,8 @@ def _wake(loop: asyncio.AbstractEventLoop) -> None:
     process = os.getpid()
 
     def undo() -> None:
-        if (
-            os.getpid() == process
-        ):  # a child that was forked has in common with its parent what that one's loop waits for
+        # A child that was forked has in common with its parent what that one's loop waits for.
+        if os.getpid() == process:
             loop.remove_reader(reading)
         if (now := signal.set_wakeup_fd(-1)) != writing.fileno():
             signal.set_wakeup_fd(now)

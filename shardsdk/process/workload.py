@@ -121,7 +121,7 @@ class Workload:
         self._controllers = [self._make_controller(spec) for spec in work.specs]
         self._holder = None if lease is None else self._make_holder(lease)
         #: Of what was to stop, what still ran when `run` returned; empty: nothing.
-        self.left = ""
+        self.left: str = ""
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
         """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
