@@ -81,8 +81,7 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "sharder.cache.freshness",
         "        if behind:\n",
         "        if False:\n",
-        (),
-        {"restore_etcd": 6.0},
+        ("tests/unit/sharder/cache/test_freshness.py",),
     ),
     "TAKE_WITH_NOBODY_READY": Fault(
         "a lease is acquired only while another shard can take the objects",
