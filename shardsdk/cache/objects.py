@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from shardsdk.kube.decoding import identify, metadata_of
+from shardsdk.kube.decoding import metadata_of
+from shardsdk.kube.identity import identify
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import ObjectMeta, Resource
 

@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, Literal, Protocol
 import msgspec
 from typing_extensions import TypeVar
 
+from shardsdk.kube.identity import identify
 from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
@@ -308,7 +309,7 @@ class Api:
         selection = Selection(resource, namespace, named, model, _wants_metadata(model, metadata_only))
         async for page in self.transport.read_pages(selection, ListOptions(limit=None)):
             # An aggregated API server may not know field selectors, and send everything.
-            found = next((each for each in page if _is_named(each, name)), found)
+            found = next((each for each in page if identify(each).name in ("", name)), found)
         return found
 
     def pages(
@@ -549,13 +550,6 @@ class Api:
     async def writes_settled(self) -> None:
         """Return once every write sent so far is answered, or can no longer be executed."""
         await self.transport.writes_settled()
-
-
-def _is_named(thing: object, name: str) -> bool:
-    """Whether it has that name, as far as its model has one."""
-    metadata = thing.get("metadata") if isinstance(thing, dict) else getattr(thing, "metadata", None)
-    said = metadata.get("name") if isinstance(metadata, dict) else getattr(metadata, "name", None)
-    return said is None or said == name
 
 
 def _wants_metadata(model: Any, metadata_only: bool | None) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -24,6 +24,7 @@ from shardsdk.errors import ServerError
 from shardsdk.kinds.base import Kind
 from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
+from shardsdk.kube.identity import identify
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject
 
@@ -78,37 +79,6 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     metadata: ListMeta
     items: list[T] | None = None
-
-
-class Identity(NamedTuple):
-    """What tells one object, and one version of it, from another."""
-
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
-
-
-def identify(thing: object) -> Identity:
-    """Read identity from a struct, a dict or a typed model; missing parts are empty."""
-    if isinstance(thing, PartialObject | Kind):
-        meta = thing.metadata
-        return Identity(meta.namespace, meta.name, meta.uid, meta.resource_version)
-    if isinstance(thing, dict):
-        entries = thing.get("metadata") or {}
-        return Identity(
-            entries.get("namespace") or "",
-            entries.get("name") or "",
-            entries.get("uid") or "",
-            entries.get("resourceVersion") or "",
-        )
-    found = getattr(thing, "metadata", None)
-    return Identity(
-        getattr(found, "namespace", None) or "",
-        getattr(found, "name", None) or "",
-        getattr(found, "uid", None) or "",
-        getattr(found, "resource_version", None) or "",
-    )
 
 
 def metadata_of(thing: object) -> ObjectMeta:

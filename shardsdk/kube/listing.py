@@ -16,7 +16,7 @@ from shardsdk.errors import (
     Unauthorized,
 )
 from shardsdk.kube.api import Api, Selection, Unfit, WatchEvent, WatchKind
-from shardsdk.kube.decoding import identify
+from shardsdk.kube.identity import identify
 from shardsdk.kube.mirror import Listing, Mirror
 from shardsdk.protocol.objects import PartialObject
 

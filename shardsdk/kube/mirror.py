@@ -17,7 +17,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
-from shardsdk.kube.decoding import Identity, identify, metadata_of, unfit_of
+from shardsdk.kube.decoding import metadata_of, unfit_of
+from shardsdk.kube.identity import Identity, identify
 from shardsdk.kube.store import Key, Store
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, PartialObject

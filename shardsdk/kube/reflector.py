@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from shardsdk.errors import Forbidden, Invalid, ShardingError, StreamInterrupted
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Selection, Unfit, WatchEvent, WatchKind
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.decoding import identify
+from shardsdk.kube.identity import identify
 from shardsdk.kube.initialevents import NoEnd, Silent
 from shardsdk.kube.listing import TURN_EVENTS, Epochs, closing, forget_unseen, leaves_position, list_into
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from shardsdk.kube.decoding import Identity, identify
+from shardsdk.kube.identity import Identity, identify
 from shardsdk.kube.mirror import is_newer
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import SlimMeta

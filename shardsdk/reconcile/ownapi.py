@@ -30,7 +30,7 @@ from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError, Conflict, ConnectionFailed, NotFound, TooManyWrites, may_be_executed
 from shardsdk.kube.api import Api, Operation, T
-from shardsdk.kube.decoding import identify
+from shardsdk.kube.identity import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 
 

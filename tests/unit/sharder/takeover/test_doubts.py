@@ -12,7 +12,7 @@ from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, OWNERS, leading, make_stage, names_on, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, OWNERS, Stage, leading, make_stage, names_on, ring, thing
 from tests.unit.sharder.takeover.test_controller import FakeWork, controlling
 
 
@@ -28,19 +28,23 @@ class Shut(MemoryApi):
         return await super().send(operation)
 
 
+def two_shards(clock: VirtualClock) -> tuple[Stage, Shut, FakeWork]:
+    """A ring with two shards, and what is known of their objects: the first one's are not empty."""
+    stage = make_stage(clock, api=Shut)
+    assert isinstance(stage.api, Shut)
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("one")
+    stage.start("two")
+    return stage, stage.api, FakeWork(left={"one"})
+
+
 @pytest.mark.parametrize("error", [FenceDoubted("yet to be confirmed"), FenceClosed("shut for a moment")])
 @in_virtual_time
 async def test_a_dead_shards_lease_is_looked_at_again_whatever_its_takeover_met(
     clock: VirtualClock, error: Exception
 ) -> None:
     """No event brings it back."""
-    stage = make_stage(clock, api=Shut)
-    api = stage.api
-    assert isinstance(api, Shut)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
-    stage.start("two")
-    work = FakeWork(left={"one"})
+    stage, api, work = two_shards(clock)
     async with controlling(stage, work):
         await stage.pass_time(20)
         api.shut = error
@@ -75,13 +79,7 @@ async def test_an_object_that_was_to_be_asked_back_meanwhile_is_asked_back_soon(
 @in_virtual_time
 async def test_a_lease_that_its_shard_has_taken_back_is_not_given_back(clock: VirtualClock) -> None:
     """The hold has lapsed, because it could not be renewed, and nobody knows what became of the last renewal."""
-    stage = make_stage(clock, api=Shut)
-    api = stage.api
-    assert isinstance(api, Shut)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
-    stage.start("two")
-    work = FakeWork(left={"one"})
+    stage, api, work = two_shards(clock)
     async with controlling(stage, work) as controlled:
         stage.crash("one")
         await stage.until(lambda: work.acquired == ["one"], seconds=40)

@@ -18,7 +18,8 @@ from shardsdk.kinds.custom import plural_of
 from shardsdk.kinds.declaration import declaration_of
 from shardsdk.kinds.wire import encode
 from shardsdk.kube.answers import Target
-from shardsdk.kube.decoding import codec_of, identify, metadata_of
+from shardsdk.kube.decoding import codec_of, metadata_of
+from shardsdk.kube.identity import identify
 from shardsdk.kube.models import check_model
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardsdk.kube.decoding import Identity
+from shardsdk.kube.identity import Identity
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.slices import Slice
 from shardsdk.protocol.ranges import NOWHERE, SPACE, HashBy, HashRanges, point_of

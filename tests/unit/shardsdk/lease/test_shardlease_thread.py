@@ -31,6 +31,18 @@ def shard(api: MemoryApi, *, ring: str = RING, on_deadline: Callable[[], None] |
     )
 
 
+def telling_its_deadline(api: MemoryApi) -> tuple[ShardLease, list[float], threading.Event]:
+    """What is left of the hold each time that its deadline is told, and an event for that."""
+    told, deadline = list[float](), threading.Event()
+
+    def tell() -> None:
+        told.append(lease.fence.remaining())
+        deadline.set()
+
+    lease = shard(api, on_deadline=tell)
+    return lease, told, deadline
+
+
 async def eventually(condition: Callable[[], bool], seconds: float = 40.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
@@ -102,14 +114,7 @@ async def test_a_keepers_thread_that_ends_ends_the_body(monkeypatch: pytest.Monk
 
 async def test_while_the_loop_is_blocked_the_fence_closes_and_the_deadline_is_told() -> None:
     api = MemoryApi(MemoryServer(), SystemClock())
-    told: list[float] = []
-    deadline = threading.Event()
-
-    def tell() -> None:
-        told.append(lease.fence.remaining())
-        deadline.set()
-
-    lease: ShardLease = shard(api, on_deadline=tell)
+    lease, told, deadline = telling_its_deadline(api)
 
     async def work() -> None:
         async with lease:
@@ -140,14 +145,7 @@ async def test_the_body_is_cancelled_from_the_keepers_thread() -> None:
 @pytest.mark.parametrize("line", ["Could not renew the ", "Lost the lease: "])
 async def test_the_deadline_is_told_whatever_log_line_its_keeper_waits_for(line: str) -> None:
     api, handler = MemoryApi(MemoryServer(), SystemClock()), Blocking(line)
-    told: list[float] = []
-    deadline = threading.Event()
-
-    def tell() -> None:
-        told.append(lease.fence.remaining())
-        deadline.set()
-
-    lease: ShardLease = shard(api, on_deadline=tell)
+    lease, told, deadline = telling_its_deadline(api)
 
     async def work() -> None:
         async with lease:

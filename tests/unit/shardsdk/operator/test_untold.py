@@ -28,6 +28,19 @@ def refuses(rig: Rig, refusal: ApiError, *, until: float = 10_000) -> None:
     rig.server.admit = admit
 
 
+def gone_by(clean_up: Callable[[Context[Website]], Any], **options: Any) -> Operator:
+    """Websites with nothing but a clean-up."""
+    operator = Operator("websites")
+
+    @operator.reconcile(Website, **options)
+    async def function(ctx: Context[Website]) -> None:
+        """Nothing to do."""
+
+    function.finalize(clean_up)
+    operator.needs(ConfigMap, "create")
+    return operator
+
+
 @pytest.mark.parametrize("refusal", [Invalid, MethodNotAllowed, NotFound])
 def test_that_its_status_cannot_be_written_does_not_hide_it(
     refusal: type[ApiError], caplog: pytest.LogCaptureFixture
@@ -72,15 +85,9 @@ def test_a_refusal_that_may_pass_has_its_status_written_later_without_the_functi
 
 
 def test_a_clean_up_is_tried_again_whether_its_status_can_be_written_or_not() -> None:
-    operator, begun, locked = Operator("websites"), list[str](), [True]
+    locked = [True]
 
-    @operator.reconcile(Website)
-    async def function(ctx: Context[Website]) -> None:
-        pass
-
-    @function.finalize
     async def clean_up(ctx: Context[Website]) -> None:
-        begun.append(ctx.request.name)
         if locked[0]:
             raise Permanent("the bucket is locked")
 
@@ -90,12 +97,11 @@ def test_a_clean_up_is_tried_again_whether_its_status_can_be_written_or_not() ->
         rig.delete(Website, "home")
         await rig.clock.sleep(600)
         assert len(rig.events) == 1
-        locked.clear()
-        locked.append(False)
+        locked[0] = False
         await rig.clock.sleep(600)
         assert rig.find(Website, "home") is None
 
-    drive(operator, [site()], story, raises=False)
+    drive(gone_by(clean_up), [site()], story, raises=False)
 
 
 @pytest.mark.parametrize("max_writes", [1, 2])
@@ -118,19 +124,6 @@ def test_what_has_sent_all_that_it_may_is_not_called_again_for_its_status(max_wr
     rig = drive(operator, [], story, raises=False)
     assert called == ["home"]
     assert rig.events == [("home", "UnknownRegion", "no such region")]
-
-
-def gone_by(clean_up: Callable[[Context[Website]], Any], **options: Any) -> Operator:
-    """Websites with nothing but a clean-up."""
-    operator = Operator("websites")
-
-    @operator.reconcile(Website, **options)
-    async def function(ctx: Context[Website]) -> None:
-        """Nothing to do."""
-
-    function.finalize(clean_up)
-    operator.needs(ConfigMap, "create")
-    return operator
 
 
 def test_a_clean_up_that_has_sent_all_that_it_may_is_told_and_called_by_the_next_event() -> None:
