@@ -31,7 +31,7 @@ def slices_between(points: Collection[int], bounds: Collection[int]) -> list[int
 def even_slices(bounds: Collection[int]) -> list[int]:
     """Where slices start: at equal distances, and where somebody's range starts or ends."""
     step = SPACE // _EQUAL_SLICES
-    return sorted({*range(0, SPACE, step), *(bound for bound in bounds if bound < SPACE)})
+    return sorted([*range(0, SPACE, step), *{bound for bound in bounds if bound < SPACE and bound % step}])
 
 
 class Run(NamedTuple):
@@ -73,22 +73,17 @@ class Slices:
 
         `keep` are those of whom nothing changes; `sizes` are the others', who share what those do not have.
         """
-        inside = [0.0] * len(starts)
-        for point, weight in points.items():
-            inside[bisect_right(starts, point) - 1] += weight
-        if not points:
-            inside = [(end - start) / SPACE for start, end in pairwise([*starts, SPACE])]
-        before = [0.0, *accumulate(inside)]
-        pieces = list(_owned(starts, owners, ends))
+        before = _before(starts, points)
+        runs = list(_owned(starts, owners, ends))
         kept = dict.fromkeys(keep, 0.0)
-        for run in pieces:
+        for run in runs:
             if run.owner in kept:
-                kept[run.owner] += inside[run.first]
+                kept[run.owner] += before[run.last] - before[run.first]
         # Where nothing lies in what is to be shared, any measure will do.
         shared, total = before[-1] - sum(kept.values()), sum(sizes.values())
         part = {name: (shared if shared > 0 else 1.0) * size / total for name, size in sizes.items()}
         made = cls(list(sizes), part | kept, starts, before, [], {}, {})
-        made._set(pieces)
+        made._set(runs)
         return made
 
     def _set(self, pieces: Iterable[Run]) -> None:
@@ -201,11 +196,21 @@ class Slices:
         self._set(pieces)
 
 
+def _before(starts: Sequence[int], points: Mapping[int, float]) -> list[float]:
+    if not points:
+        return [*(start / SPACE for start in starts), 1.0]
+    inside = [0.0] * len(starts)
+    for point, weight in points.items():
+        inside[bisect_right(starts, point) - 1] += weight
+    return [0.0, *accumulate(inside)]
+
+
 def _owned(starts: Sequence[int], owners: Mapping[int, str], ends: Collection[int]) -> Iterator[Run]:
-    owner: str | None = None
-    for position, start in enumerate(starts):
-        if start in owners:
-            owner = owners[start]
-        elif start in ends:
-            owner = None
-        yield Run(position, position + 1, owner)
+    """A run up to each bound of somebody's; neighbours may be one owner's."""
+    first, owner = 0, None
+    for bound in sorted({*owners, *ends}):
+        position = bisect_left(starts, bound)
+        if position < len(starts):
+            yield Run(first, position, owner)
+            first, owner = position, owners.get(bound)
+    yield Run(first, len(starts), owner)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import log2
 from typing import Any, Final
 
@@ -157,8 +157,9 @@ class HashRanges:
         return HashRanges.of(*self.spans, *other.spans)
 
     def __and__(self, other: HashRanges) -> HashRanges:
-        meets = ((max(a, c), min(b, d)) for a, b in self.spans for c, d in other.spans)
-        return HashRanges.of(*meets)
+        # No two of these touch, since no two spans of either do.
+        meets = ((max(a, c), min(b, d)) for a, b in self.spans for c, d in other.spans if a < d and c < b)
+        return HashRanges(tuple(meets))
 
     def __sub__(self, other: HashRanges) -> HashRanges:
         return self & other.complement
@@ -166,8 +167,9 @@ class HashRanges:
     @property
     def complement(self) -> HashRanges:
         """The rest of the space."""
-        edges = [0, *(bound for span in self.spans for bound in span), SPACE]
-        return HashRanges.of(*zip(edges[::2], edges[1::2], strict=True))
+        edges = [0, *chain.from_iterable(self.spans), SPACE]
+        gaps = zip(edges[::2], edges[1::2], strict=True)
+        return HashRanges(tuple(gap for gap in gaps if gap[0] < gap[1]))
 
     @property
     def width(self) -> int:
