@@ -27,13 +27,17 @@ from sharder.takeover import controller as leases
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold, join
 from shardsdk.kube.fencing import Guard
+from shardsdk.lease.claim import Others
+from shardsdk.lease.hold import Hold
 from shardsdk.lease.keeper import Keeper
 from shardsdk.lease.shardlease import ShardLease
+from shardsdk.lease.tenure import Tenure
 from shardsdk.process import manager
 from shardsdk.process.assigning import identify
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.ranges import NOWHERE, HashRanges, Named
 from shardsdk.ranges import look
 from shardsdk.ranges.holder import RangeHolder
@@ -67,6 +71,8 @@ class Bug(Enum):
     RANGES_AFTER_A_RESTORE = "a shard whose lease is what it was in a backup goes on with the ranges that it has"
     RANGES_ALL_AT_ONCE = "no range is granted before every shard has let go of what it is to give away"
     RANGES_NEVER_LEFT = "a range that is given up stays on the lease"
+    RANGES_OF_A_NAMESAKE = "a process waits half as long as another of its name may be working on their ranges"
+    RANGES_AFTER_A_STOP = "a hold is as long as ever although the machine was found to have stood still"
 
 
 async def _hold_warm(shard: Manager, world: manager.World, lease: ShardLease, work: Work) -> ExitCode:
@@ -155,7 +161,7 @@ def _now(target: Target, membership: Membership) -> str:
     return others[0] if target.name in doubtful and others else target.name
 
 
-def _free_for(shard: str, named: Any, leases: Any) -> HashRanges:
+def _free_for(shard: str, named: Any, *others: Any) -> HashRanges:
     return NOWHERE if named is None else cast("HashRanges", named.of(shard))
 
 
@@ -172,6 +178,21 @@ def _sees_nothing(keeper: Keeper, lease: Any) -> None:
 
 
 async def _never_end(holder: RangeHolder, ranges: HashRanges) -> None:
+    return None
+
+
+def _see_half(others: Others, lease: Lease, relation: Any, now: float, right: Any = Others.saw) -> None:
+    before = others.until
+    right(others, lease, relation, now)
+    if others.until > max(before, now):
+        others.until = now + (others.until - now) / 2
+
+
+def _unshortened(hold: Hold) -> float:
+    return float("-inf") if hold.closed else hold.ends_at - hold._clock.monotonic()
+
+
+def _never_hurry(tenure: Tenure) -> None:
     return None
 
 
@@ -212,6 +233,8 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     ),
     Bug.RANGES_ALL_AT_ONCE: ((assignment, "next_named", _next_at_once),),
     Bug.RANGES_NEVER_LEFT: ((RangeHolder, "_end", _never_end),),
+    Bug.RANGES_OF_A_NAMESAKE: ((Others, "saw", _see_half),),
+    Bug.RANGES_AFTER_A_STOP: ((Hold, "remaining", _unshortened), (Tenure, "_hurry", _never_hurry)),
 }
 
 
@@ -231,6 +254,8 @@ FOCUS: dict[Bug, dict[str, float]] = {
     Bug.RANGES_LEAVE_EARLY: {"add_shard": 10.0, "touch_work": 20.0},
     Bug.RANGES_AFTER_A_RESTORE: {"restore_etcd": 10.0, "add_shard": 10.0, "touch_work": 40.0},
     Bug.RANGES_CUT_ANEW: {"stop_leader": 10.0, "crash_leader": 10.0},
+    Bug.RANGES_OF_A_NAMESAKE: {"force_away": 10.0},
+    Bug.RANGES_AFTER_A_STOP: {"stop_shard_in_renewal": 40.0, "touch_work": 40.0},
 }
 
 #: What stays broken in the end where that is what shows them.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.objects import LEASES
+from tests.simulation.acquiring import Acquisitions
 from tests.simulation.collecting import owner_uid
 from tests.simulation.leases import Held
 from tests.simulation.renewals import Renewals
@@ -60,6 +61,7 @@ class Checkers:
     def __post_init__(self) -> None:
         self.strays = Strays(self.world)
         Renewals(self.world, self.violate)
+        Acquisitions(self)
 
     def violate(self, rule: str, message: str) -> None:
         """Note that `rule` is broken."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -11,6 +13,7 @@ from shardsdk.protocol.objects import LEASES, Resource
 from shardsdk.testing.processes import outside
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.machines import LEAST_SECONDS
+from tests.simulation.namesakes import Namesakes
 from tests.simulation.network import CALM, Link, Trouble
 from tests.simulation.poison import Refusal
 from tests.simulation.ranges.hands import Hands
@@ -33,6 +36,11 @@ MAX_SHARDS = 7
 ADDED_NAMES: Final = 6
 #: Main objects at most.
 MAX_OBJECTS = 24
+#: From the moment that a renewal is sent until its answer has been heard, and a little longer.
+RENEWAL_SECONDS: Final = 0.02
+#: How often that answer is late, and by how much more than its machine stands still.
+LATE_SHARE: Final = 0.3
+LATE_SECONDS: Final = 0.5
 
 
 class Happenings:
@@ -41,7 +49,7 @@ class Happenings:
     def __init__(self, world: World) -> None:
         self.world = world
         users = Users(world)
-        self._actors: tuple[object, ...] = (self, users, Tampering(users), Hands(users))
+        self._actors: tuple[object, ...] = (self, users, Tampering(users), Hands(users), Namesakes(self))
 
     def do(self, action: Action) -> None:
         """Carry one action out."""
@@ -61,6 +69,7 @@ class Happenings:
         world.machines.wake_all()
         for each in (*world.replicas, *world.shards):
             each.process.resume()
+            each.link.at_renewal = None
             self._calm(each.link)
         world.webhook_up = world.plan.webhook
         world.serve()
@@ -111,23 +120,23 @@ class Happenings:
     # -- shards ------------------------------------------------------------------
 
     def crash_shard(self, rng: Random) -> None:
-        shard = self._shard(rng)
+        shard = self.shard(rng)
         if shard is not None:
             shard.kill()
             same_pod = rng.random() < 0.6
             self._start_again(shard, rng, getattr(shard, "instance", None) if same_pod else None)
 
     def lose_node(self, rng: Random) -> None:
-        shard = self._shard(rng)
+        shard = self.shard(rng)
         if isinstance(shard, ShardProcess):
             shard.kill(closes_connections=False)  # what it sent may still be executed
             self._start_again(shard, rng, None)
 
     def pause_shard(self, rng: Random) -> None:
-        self._pause(self._shard(rng), rng)
+        self._pause(self.shard(rng), rng)
 
     def stop_shard(self, rng: Random) -> None:
-        shard = self._shard(rng)
+        shard = self.shard(rng)
         if shard is not None:
             outside(self._stop_shard(shard, rng))
 
@@ -156,7 +165,7 @@ class Happenings:
 
     def second_process(self, rng: Random) -> None:
         """A pod deleted by force while it still runs: its successor has the same name."""
-        shard = self._shard(rng)
+        shard = self.shard(rng)
         if shard is not None and shard.fenced and len(self.world.shards) < MAX_SHARDS:
             self.world.start_shard(shard.name, shard.ring)
             self._later(rng.uniform(0.5, 3.0) * self.world.timings.lease, shard.kill)
@@ -235,13 +244,13 @@ class Happenings:
         self.world.restores.begin(rng)
 
     def trouble_shard(self, rng: Random) -> None:
-        self._trouble(self._shard(rng), rng)
+        self._trouble(self.shard(rng), rng)
 
     def trouble_leader(self, rng: Random) -> None:
         self._trouble(self.world.leader, rng)
 
     def cut_shard(self, rng: Random) -> None:
-        self._cut(self._shard(rng), rng)
+        self._cut(self.shard(rng), rng)
 
     def cut_leader(self, rng: Random) -> None:
         self._cut(self.world.leader, rng)
@@ -327,15 +336,39 @@ class Happenings:
             self._later(seconds, lambda: self.world.machines.resume(who))
 
     def stop_shards_machine(self, rng: Random) -> None:
-        self._stop_machine(self._shard(rng), rng)
+        self._stop_machine(self.shard(rng), rng)
 
     def stop_leaders_machine(self, rng: Random) -> None:
         self._stop_machine(self.world.leader, rng)
 
+    def stop_shard_in_renewal(self, rng: Random) -> None:
+        self._stop_in_renewal(self.shard(rng), rng)
+
+    def stop_leader_in_renewal(self, rng: Random) -> None:
+        self._stop_in_renewal(self.world.leader, rng)
+
     def _stop_machine(self, who: AnyShard | ReplicaProcess | None, rng: Random) -> None:
         """A hypervisor stops it together with its clocks; one without a fence is promised nothing then."""
         if who is not None and not isinstance(who, ForeignShard):
-            self.world.machines.stop(who, LEAST_SECONDS + rng.uniform(0.0, 3.0) * self.world.timings.lease)
+            self.world.machines.stop(who, self._standstill(rng))
+
+    def _stop_in_renewal(self, who: AnyShard | ReplicaProcess | None, rng: Random) -> None:
+        """It stops as its next write of a Lease is on its way, executed, or answered and not heard of yet."""
+        if who is None or isinstance(who, ForeignShard):
+            return
+        seconds, sent_since = self._standstill(rng), rng.uniform(0.0, RENEWAL_SECONDS)
+        late = seconds + rng.uniform(0.0, LATE_SECONDS) if rng.random() < LATE_SHARE else 0.0
+
+        def stop() -> None:
+            if late:
+                who.link.answers_late = late
+            loop = asyncio.get_running_loop()
+            loop.call_later(sent_since, self.world.machines.stop, who, seconds, context=Context())
+
+        who.link.at_renewal = stop
+
+    def _standstill(self, rng: Random) -> float:
+        return LEAST_SECONDS + rng.uniform(0.0, 3.0) * self.world.timings.lease
 
     # -- inside ------------------------------------------------------------------
 
@@ -343,7 +376,12 @@ class Happenings:
         running = [each for each in them if each.running]  # type: ignore[attr-defined]
         return rng.choice(running) if running else None
 
-    def _shard(self, rng: Random) -> AnyShard | None:
+    @property
+    def has_room(self) -> bool:
+        """Whether another shard may be started."""
+        return len(self.world.shards) < MAX_SHARDS
+
+    def shard(self, rng: Random) -> AnyShard | None:
         """A shard that may be troubled."""
         return self._pick([each for each in self.world.shards if each.ring.ring not in self.world.plan.quiet], rng)
 

@@ -1,5 +1,6 @@
 """Machines that a hypervisor stops together with their clocks: nothing on them knows afterwards that time has passed.
 
+Neither do their timers: what a request or a sleep had left when the machine stopped, it has left when that goes on.
 What shows it is the `Date` of the first answer to a request that is sent after
 the wake-up.  Until then the product promises nothing: what a process sends in
 those milliseconds is excused, and what it sends afterwards is not.
@@ -20,6 +21,7 @@ from shardsdk.kube.lapses import NOTICED_SECONDS, RESOLUTION_SECONDS, Lapses, Se
 from shardsdk.testing.processes import ProcessState
 from shardsdk.testing.virtual import SkewedClock, VirtualClock
 from tests.simulation.network import CALM
+from tests.simulation.timers import StoppedTimers
 
 if TYPE_CHECKING:
     from tests.simulation.replicas import ReplicaProcess
@@ -31,7 +33,9 @@ LEAST_SECONDS: Final = NOTICED_SECONDS + RESOLUTION_SECONDS
 #: What is on its way when a stop is noticed arrives within this, over a link that is not troubled.
 ON_THE_WAY_SECONDS: Final = 0.1
 #: Actions that stop a machine; without any of them no clock has to be compared with another.
-STOPS: Final = frozenset({"stop_shards_machine", "stop_leaders_machine"})
+STOPS: Final = frozenset({
+    "stop_shards_machine", "stop_leaders_machine", "stop_shard_in_renewal", "stop_leader_in_renewal", "force_away",
+})  # fmt: skip
 
 
 class MachineClock(SkewedClock):
@@ -54,7 +58,7 @@ class Machines:
     """Which machines of one run stand still, and which do not know yet that they did."""
 
     world: World
-    _stopped: dict[str, tuple[ShardProcess | ReplicaProcess, float]] = field(default_factory=dict)
+    _stopped: dict[str, tuple[ShardProcess | ReplicaProcess, float, StoppedTimers]] = field(default_factory=dict)
     #: Processes that have not noticed, and until when what others sent before they noticed may arrive.
     _unaware: set[str] = field(default_factory=set)
     _aware_from: dict[str, float] = field(default_factory=dict)
@@ -73,7 +77,7 @@ class Machines:
             return
         self.world.note(f"the machine of {who.identity} stands still for {seconds:.1f} s, and its clock with it")
         self.world.trouble(who.identity)
-        self._stopped[who.identity] = who, self.world.now
+        self._stopped[who.identity] = who, self.world.now, StoppedTimers(who.process)
         who.process.pause()
         self.world.later(seconds, lambda: self._wake(who.identity))
 
@@ -90,12 +94,13 @@ class Machines:
     def _wake(self, process: str) -> None:
         if process not in self._stopped:
             return
-        who, since = self._stopped.pop(process)
+        who, since, timers = self._stopped.pop(process)
         if who.process.state is not ProcessState.PAUSED:
             return
         assert isinstance(who.clock, MachineClock)
         self.world.note(f"the machine of {process} goes on")
         who.clock.stood_still(self.world.now - since)
+        timers.go_on(self.world.now - since)
         self._unaware.add(process)
         ends: list[Callable[[], None]] = []
 

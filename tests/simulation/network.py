@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -50,10 +51,18 @@ class Link:
         self.closed_from = float("inf")
         #: Seconds by which the next answer comes late.
         self.answers_late = 0.0
+        #: Called once, as the next write of a Lease is sent.
+        self.at_renewal: Callable[[], object] | None = None
 
     def die(self, closed_from: float) -> None:
         """The process is gone; what it sent is executed until `closed_from`."""
         self.closed_from = closed_from
+
+    def renews(self) -> None:
+        """A write of a Lease is being sent."""
+        if self.at_renewal is not None:
+            call, self.at_renewal = self.at_renewal, None
+            call()
 
     def fate(self, *, writes: bool) -> Fate:
         """Draw what becomes of a request."""

@@ -76,8 +76,11 @@ WEIGHTS: Final = {
     "stop_leaders_machine": 1,
 }
 
-#: What happens once in so many of the runs in which the API server may be troubled; drawn apart from the others.
-RARE: Final = {"restore_etcd": 0.12}
+#: What happens once in so many of the runs in which the API server may be troubled; drawn apart from the others, and
+#: each from what those before it have left, so that a new one comes last.
+RARE: Final = {
+    "restore_etcd": 0.12, "stop_shard_in_renewal": 0.3, "stop_leader_in_renewal": 0.2, "force_away": 0.3,
+}  # fmt: skip
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.
 TROUBLES_OF_ALL: Final = (

@@ -216,6 +216,8 @@ class SimApi(Api):
                 deadline = loop.time() + granted
                 if (doing := DOING.get()) is not None:
                     self._server.unanswered[guard] = doing, deadline
+                if operation.resource == LEASES:
+                    self.link.renews()
                 result = await self._exchange(lambda: execute(deadline), granted, writes=True)
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {limit:.1f} s") from error

@@ -121,7 +121,8 @@ class Watch:
 
     def _listen(self, silence_seconds: float) -> None:
         silent_at = self._quiet_since + silence_seconds
-        self._silence = self._loop.call_at(silent_at, self._notice_silence, silence_seconds, context=Context())
+        # The reader's own, of whose process it is.
+        self._silence = self._loop.call_at(silent_at, self._notice_silence, silence_seconds)
 
     def _notice_silence(self, silence_seconds: float) -> None:
         self._silence = None

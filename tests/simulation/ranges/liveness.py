@@ -145,8 +145,9 @@ class RangeLiveness(Liveness):
         self.judge(bad)
 
     def _nobodys(self, ring: str) -> Iterator[str]:
-        """Points that no shard has which runs and holds its lease."""
-        working = {shard.name for shard in self.world.working_shards(ring)}
+        """Points that no process has which runs and holds its lease: of two of one name the other one has nothing."""
+        holds = self.world.checkers.is_holder
+        working = {each.name for each in self.world.working_shards(ring) if holds(each.name, each.identity)}
         stuck = self._holdings.held(self.world.poison.hung_shard)
         for point in (*_LOOKED_AT, *map(point_of, self.world.namespaces)):
             if self._holdings.owner(ring, point) not in working and point not in stuck:

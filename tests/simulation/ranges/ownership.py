@@ -2,8 +2,9 @@
 
 Safety only.  A reconcile begins where its shard's lease says that it holds, and
 has its writes accepted only while it says so; what runs there has ended before
-it is taken off, and what it wrote can no longer be executed; and no two shards
-are at work on one object.  The sharder names nobody for what a lease holds.
+it is taken off, and what it wrote can no longer be executed; and no two processes
+are at work on one object, of whatever shards: two of one name have one lease, which
+says the same to both.  The sharder names nobody for what a lease holds.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class RangeCheckers(Checkers):
         torn = lease.torn_from == doing.process and self.world.now < lease.at + lease.duration / RATES[1]
         return torn or lease.author == doing.process
 
-    def judge_write(self, doing: Doing, point: int, held: HashRanges) -> str:
-        """What is wrong with a write at `point` whose shard's lease says that it has `held`; empty: nothing.
+    def judge(self, doing: Doing, point: int, held: HashRanges) -> str:
+        """What is wrong with a reconcile that begins or writes at `point`, its lease holding `held`; empty: nothing.
 
         One whose lease a user deleted or emptied counts on it until it would have run out, and so do all others.
         """
@@ -120,20 +121,21 @@ class RangeOwnership:
 
     def _check_begin(self, doing: Doing, point: int) -> None:
         checkers = self._checkers
-        if checkers.holds(doing) and point not in self._holdings.held(doing.shard):
-            held = short(self._holdings.held(doing.shard))
-            checkers.violate("begins where it holds", f"{doing} begins at {point:016x}; its lease holds {held}")
+        if wrong := checkers.judge(doing, point, self._holdings.held(doing.shard)):
+            checkers.violate("begins where it holds", f"{doing} begins at {point:016x}; {wrong}")
         for other in self._running.values():
-            if other.uid == doing.uid and other.shard != doing.shard and checkers.relies(other):
-                if not self._is_alive(other) or checkers.is_excused(other):
-                    continue
-                checkers.violate("one at work", f"{doing} begins while {other} runs, whose lease is not lost")
+            if other.uid == doing.uid and other.process != doing.process and self._is_at_work(other):
+                checkers.violate("one at work", f"{doing} begins while {other} runs")
 
     def _ended(self, doing: Doing) -> None:
         self._running.pop(doing.number, None)
 
-    def _is_alive(self, doing: Doing) -> bool:
-        return any(shard.identity == doing.process and not shard.main.done() for shard in self._world.shards)
+    def _is_at_work(self, doing: Doing) -> bool:
+        """Whether a reconcile takes steps, or may once its process goes on: one whose lease is lost takes none then."""
+        process = next((each for each in self._world.shards if each.identity == doing.process), None)
+        if process is None or process.main.done() or self._checkers.is_excused(doing):
+            return False
+        return process.running or self._checkers.relies(doing)
 
     # -- writes ------------------------------------------------------------------
 
@@ -166,7 +168,7 @@ class RangeOwnership:
         checkers, place = self._checkers, self._holdings.place(doing.uid)
         if place is None or checkers.is_tainted(doing.uid) or checkers.is_excused(doing):
             return
-        if wrong := checkers.judge_write(doing, place[1], self._holdings.held(doing.shard)):
+        if wrong := checkers.judge(doing, place[1], self._holdings.held(doing.shard)):
             what = f"{doing} writes {commit.resource.plural} {commit.key} at {place[1]:016x}"
             checkers.violate("writes where it holds", f"{what}; {wrong}")
 
