@@ -69,7 +69,7 @@ def acknowledge(v1: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret
 
 def work(v1: client.CoreV1Api, lease: ShardLease, share: Share) -> None:
     """One object at a time, so nothing runs when a drain has its turn."""
-    while not share.stopping.is_set():
+    while not share.stopping.is_set() and lease.loss is None:
         try:
             # Each watch begins with everything that is there, read consistently.
             for event in watch.Watch().stream(
@@ -107,8 +107,9 @@ async def run(options: argparse.Namespace) -> None:
     lease.settle_first(fence_writes(api_client, lease.fence).settled)
     async with lease, Share(access, lease, ranges) as share:
         log.info("shard %s is working", lease.name)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, share.stopping.set)
-        await asyncio.to_thread(work, client.CoreV1Api(api_client), lease, share)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, share.stopping.set)
+        await lease.to_thread(work, client.CoreV1Api(api_client), lease, share)
 
 
 def main() -> None:

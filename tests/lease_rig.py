@@ -86,6 +86,12 @@ def connecting(api: MemoryApi) -> Callable[[], Any]:
     return connect
 
 
+async def stay(lease: ShardLease) -> None:
+    """Enter the lease, and work under it for ever."""
+    async with lease:
+        await asyncio.Event().wait()
+
+
 async def lose(lease: ShardLease, work: Callable[[], Awaitable[object]]) -> str:
     """Do `work` under the lease, then wait; what `LeaseLost` says in the end."""
     try:

@@ -1,9 +1,9 @@
 """The plain kubernetes client: no write of its is sent without the shard's lease; its objects as kinds (`as_kind`).
 
-    async with ShardLease(access, "my-ring", fenced=False) as lease:
+    async with ShardLease(access, "my-ring", fenced=False, on_deadline=lambda: os._exit(3)) as lease:
         writes = fence_writes(api_client, lease.fence)       # a kubernetes.client.ApiClient
         lease.settle_first(writes.settled)
-        await asyncio.to_thread(work, api_client)
+        await lease.to_thread(work, api_client)
 
 Guarantees (tests/integration/test_examples.py, tests/unit/shardsdk/contrib/test_kubernetes.py):
 the lease is asked about every write once its connection is there, just before its bytes go, also
@@ -11,9 +11,9 @@ when urllib3 or the client tries again; the API server is told to give it up bef
 
 Does not guarantee that a process which is suspended between the question and the bytes sends none
 when it wakes.  So such a shard promises no fence (`fenced=False`), and the sharder waits for two
-lease durations before it gives the objects to others (docs/decisions/0031).  Nor anything about a
-thread: it can't be cancelled.  End the process when the lease is lost and a thread still works
-(`on_deadline`).
+lease durations before it gives the objects to others (docs/decisions/0031).  Nor that a thread ends:
+it can't be cancelled.  Of what was given to `lease.to_thread` the lease knows; it is not given up while
+that works, and when it is lost, `on_deadline` is called in time.  Of `asyncio.to_thread` it knows nothing.
 """
 
 from __future__ import annotations

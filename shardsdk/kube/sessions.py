@@ -177,10 +177,12 @@ class Sessions:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent,
         }
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._sessions: dict[Lane, aiohttp.ClientSession] = {}
         self._turns: dict[Lane, Turns] = {}
 
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
         self._sessions = {lane: self._open(limit) for lane, limit in CONNECTIONS.items()}
         self._turns = {lane: Turns(limit) for lane, limit in CONNECTIONS.items() if lane is not Lane.STREAMS}
         return self
@@ -191,7 +193,7 @@ class Sessions:
             await session.close()
             if connector is not None:
                 await connector.close()
-        self._sessions = {}
+        self._sessions, self._loop = {}, None
 
     def _open(self, limit: int) -> aiohttp.ClientSession:
         connector = make_connector(
@@ -221,7 +223,8 @@ class Sessions:
     async def _fetch(self, call: Call) -> bytes:
         guard = Guard(call.fences, call.timeout_seconds, self._clock, self.ledger) if call.fences is not None else None
         limit = call.timeout_seconds if guard is None else guard.remaining()
-        turn = self._turn(call.lane)
+        self._check_loop()
+        turn = self._turns[call.lane].turn()
         wait = Wait(self._clock.monotonic() + limit)
         try:
             async with asyncio.timeout(limit):
@@ -243,6 +246,7 @@ class Sessions:
 
         Raises: ApiError; ConnectionFailed when no answer begins within `answer_seconds`.
         """
+        self._check_loop()
         wait = Wait(self._clock.monotonic() + answer_seconds)
         try:
             async with asyncio.timeout(answer_seconds):
@@ -256,10 +260,12 @@ class Sessions:
             self._outage.failed(said)
         return ConnectionFailed(f"{call.target}: {said}")
 
-    def _turn(self, lane: Lane) -> Turn:
-        if not self._turns:
-            raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
-        return self._turns[lane].turn()
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:  # its connections would break, for others as well
+            raise RuntimeError(
+                "the client is not open on this event loop: use it as `async with Client(...) as client`, and elsewhere"
+                " (asyncio.run in a plain function) by ctx.run or asyncio.run_coroutine_threadsafe"
+            )
 
     async def _succeed(self, call: Call, guard: Guard | None, turn: Turn | None, wait: Wait) -> aiohttp.ClientResponse:
         """The response, its body unread; `turn` (`None`: a stream) is taken with it, for the caller to give back.
@@ -353,8 +359,7 @@ class Sessions:
     async def _request(
         self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool
     ) -> aiohttp.ClientResponse:
-        if not self._sessions:
-            raise RuntimeError("the client is not open; use it as `async with Client(...) as client`")
+        self._check_loop()  # it may have been closed meanwhile
         query = f"?{urlencode(call.query)}" if call.query else ""
         return await self._sessions[Lane.STREAMS if stream else call.lane].request(
             call.method,

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.lease import pod
 from shardsdk.lease.election import LeaderElector
-from shardsdk.lease.hold import Hold, watched
+from shardsdk.lease.hold import Hold, watch_closing, watched
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
 
@@ -84,6 +84,7 @@ class Candidate:
         self._threaded = threaded
         self._die = die
         self._settlers: list[Callable[[], Awaitable[None]]] = []
+        self._hold: Hold | None = None
 
     def settle_first(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Await `settled()` between the end of the work and the release of the lease."""
@@ -115,13 +116,17 @@ class Candidate:
         events = asyncio.create_task(recorder.run(), name="election-events")
         try:
             await elector.run(lambda hold: self._lead(hold, lead))
+        except LeaseLost:
+            if self._threaded and self._hold is not None:
+                await watch_closing(self._hold, self._clock, self._die)
+            raise
         finally:
             events.cancel()
             await asyncio.wait([events])
             await recorder.flush_in_passing()
 
     async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]]) -> None:
-        self.leads = True
+        self.leads, self._hold = True, hold
         with watched(hold, self._clock, self._die) if self._threaded else contextlib.nullcontext():
             try:
                 await lead(hold)

@@ -11,13 +11,15 @@ Guarantees:
   (tests/unit/shardsdk/lease/test_shardlease.py, tests/integration/test_shardlease.py).
 - Renewals go on while the body blocks its event loop, because they have a thread,
   a loop and a connection of their own (tests/integration/test_shardlease.py).
-- The lease is given up only once the body has ended and its writes are settled,
+- The lease is given up only once the body has ended, with what it does in threads
+  by `to_thread`, and its writes are settled,
   and not at all once it is lost: it runs out, unless the next process of its name
   takes it up (tests/unit/shardsdk/lease/test_shardlease.py).
 
-Does not guarantee: that a body stops which swallows its cancellation or blocks
-its loop.  Its writes through `lease.client()` are refused all the same, and
-`on_deadline` is called, where a process should end itself.
+Does not guarantee: that a body stops which swallows its cancellation, blocks its
+loop or works in a thread.  Its writes through `lease.client()` are refused all the
+same, and `on_deadline` is called, where a process should end itself.  Nor anything
+about threads that it was not told of (`asyncio.to_thread`).
 """
 
 from __future__ import annotations
@@ -29,23 +31,25 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.doubts import check_open
 from shardsdk.kube.server import Access
 from shardsdk.lease import pod
+from shardsdk.lease.body import Body
 from shardsdk.lease.claim import Claim
-from shardsdk.lease.hold import Hold, watched
+from shardsdk.lease.hold import Hold, watch_closing, watched
 from shardsdk.lease.hosts import Host, LoopHost, ThreadHost
 from shardsdk.lease.seat import Seat, take_seat
 from shardsdk.lease.steps import Loss, LossKind
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
-from shardsdk.lease.timings import LeaseTimings
+from shardsdk.lease.timings import LeaseTimings, check_restart_grace
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import LEASE_STATE_LABEL, RingLabels, parse_ring_name
-from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.ranges import HashRanges
 
 if TYPE_CHECKING:
@@ -54,6 +58,8 @@ if TYPE_CHECKING:
 
 log: Final = logger_of(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 #: Opens a connection for the keeper; called once, on the keeper's loop.
 Connect = Callable[[], AbstractAsyncContextManager[Api]]
 
@@ -95,9 +101,10 @@ class ShardLease:
     Without it a lease made from an `Access` is not sought in such a ring.
 
     `on_deadline` is called, in a thread that does nothing else, when the lease's hold has ended and the body has not,
-    nor, of a lost lease, what there is to do after it.  Do not log there: that waits for handlers.
+    nor, of a lost lease, what there is to do after it: also when the event loop is closed and that waits for threads.
+    Do not log there: that waits for handlers.  Without it, let the task enter the lease that is to be cancelled.
 
-    Raises: ConfigurationError for names and durations that cannot be; when entered, also for the ring.
+    Raises: ConfigurationError for names and durations that cannot be; when entered, also for the ring and the task.
     """
 
     def __init__(
@@ -142,17 +149,14 @@ class ShardLease:
         self._threaded = threaded
         self._on_deadline = on_deadline
         self._fenced = fenced
-        self._goodbye = Goodbye(grace_seconds=_check_grace(restart_grace_seconds))
+        self._goodbye = Goodbye(grace_seconds=check_restart_grace(restart_grace_seconds))
         self._settlers: list[Callable[[], Awaitable[None]]] = []
         self._ready = asyncio.Event()
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
         self._host: Host | None = None
-        self._task: asyncio.Task[object] | None = None
-        self._cancelling = 0
-        self._in_body = False
+        self._body = Body(self.ring.ring, self.name, ended_by_force=on_deadline is not None)
         self._watched = ExitStack()
-        self._cancelled = False
         self._tenure = self._make_tenure(rng, fenced=fenced is True)
 
     def _make_tenure(self, rng: random.Random, *, fenced: bool) -> Tenure:
@@ -226,11 +230,21 @@ class ShardLease:
         """Say in the Lease, with its next renewal, how many objects are where (`render_counts`)."""
         self._post(partial(self._tenure.tell_counts, counts))
 
+    async def to_thread(self, function: Callable[P, R], /, *arguments: P.args, **keywords: P.kwargs) -> R:
+        """What `function` returns, called in a thread of the event loop's as by `asyncio.to_thread`.
+
+        A thread cannot be cancelled: the body has not ended before `function` has, and the lease is not given up.  Let
+        it look at `loss` now and then, which is a reason to stop, and tell it when the body is to end.
+
+        Raises: LeaseLost where the lease is not held, FenceClosed while that is in doubt; what `function` raises.
+        """
+        check_open(self.fence, "nothing is begun in a thread")
+        return await self._body.call(partial(function, *arguments, **keywords))
+
     async def __aenter__(self) -> Self:
         if self._host is not None:
             raise RuntimeError("a ShardLease is entered once; make another one")
-        self._task = asyncio.current_task()
-        self._cancelling = self._task.cancelling() if self._task else 0
+        self._body.enter(ShardLease.__aenter__.__code__)
         self._take_seat()
         if not self._ranges and isinstance(self._source, Access):
             from shardsdk.lease.ring import refuse_ranges  # most are a manager's, which has read it
@@ -255,25 +269,23 @@ class ShardLease:
         if self.loss is not None or self.state is not LeaseState.HELD:
             await self._leave()
             raise LeaseLost(self.loss.message if self.loss else f"the keeper of {self.fence.name} has ended")
-        self._in_body = True
+        self._body.begin()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._in_body = False
+        cancelled = await self._body.end()
         lost = self.loss
         if lost is None:  # else what its keeper waits for, such as a handler of log lines, may keep this loop as well
             self._watched.close()
-        # As in asyncio.timeout: the cancellation is ours only if nobody else asked for one too.
-        ours = (
-            self._cancelled
-            and self._task is not None
-            and self._task.uncancel() <= self._cancelling
-            and kind is asyncio.CancelledError
-        )
+        ours = self._body.uncancel() and kind is asyncio.CancelledError
         with self._watched:
             await self._leave()
+            if lost is not None and self._threaded and self._on_deadline is not None:
+                await watch_closing(self.fence, self._clock, self._on_deadline)
+        if cancelled is not None:
+            raise cancelled
         if lost is not None and (ours or error is None):
             raise LeaseLost(lost.message) from error
 
@@ -304,14 +316,12 @@ class ShardLease:
         self.state = LeaseState.LOST
         self.lost.set()
         self._ready.set()
-        if self._in_body and self._task is not None:
-            self._cancelled = True
-            self._task.cancel()
+        self._body.cancel()
 
     def _on_end(self, clean: bool, error: BaseException | None) -> None:
         """The keeper has ended: as it was told to, or because the lease can never be acquired; else it is a loss."""
         self._error = error
-        if self._in_body and self.loss is None:
+        if self._body.runs and self.loss is None:
             loss = Loss(LossKind.DEADLINE, f"the keeper of {self.fence.name} has ended: {error!r}")
             left = max(self.fence.ends_at - self._clock.monotonic(), 0.0)
             asyncio.get_running_loop().call_later(left, self._overdue)
@@ -376,24 +386,15 @@ class ShardLease:
 
     def _overdue(self) -> None:
         # Else a thread watches the hold, whatever loops do.
-        if not self._threaded and self._in_body and self._on_deadline is not None:
+        if not self._threaded and self._body.runs and self._on_deadline is not None:
             self._on_deadline()
 
     # Between the two.
 
     def _post(self, callback: Callable[[], None]) -> None:
         """To the keeper; before it has started, at once."""
-        if self._host is None:
-            callback()
-        else:
-            self._host.post(callback)
+        callback() if self._host is None else self._host.post(callback)
 
     def _tell(self, callback: Callable[[], None]) -> None:
         if self._host is not None:
             self._host.tell(callback)
-
-
-def _check_grace(seconds: int) -> int:
-    if not 0 <= seconds <= MAX_DURATION_SECONDS or seconds != int(seconds):
-        raise ConfigurationError(f"restart_grace_seconds is {seconds}: use whole seconds, 0 to {MAX_DURATION_SECONDS}")
-    return int(seconds)

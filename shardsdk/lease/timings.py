@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.protocol.leases import margin_seconds
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, margin_seconds
 
 #: A pause between two tries is made longer by up to this share, so that
 #: processes started together do not stay in step.
@@ -114,3 +114,10 @@ def _problems(timings: LeaseTimings) -> list[str]:
         (retry > 0, f"retry_period is {retry:g} s, which would try without pause: use more than zero"),
     )
     return [problem for holds, problem in checks if not holds]
+
+
+def check_restart_grace(seconds: float) -> int:
+    """The seconds that a lease is kept for the next process.  Raises: ConfigurationError for what no Lease holds."""
+    if not 0 <= seconds <= MAX_DURATION_SECONDS or seconds != int(seconds):
+        raise ConfigurationError(f"restart_grace_seconds is {seconds}: use whole seconds, 0 to {MAX_DURATION_SECONDS}")
+    return int(seconds)

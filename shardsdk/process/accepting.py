@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
+import sys
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -33,6 +36,8 @@ PAUSE_SECONDS: Final = 0.1
 #: That this machine has no such address, or none of its kind.
 _LACKING: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
+#: Those of this process.
+_LISTENERS: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
 
 #: Gives what the next handshake is made with.
 Tls = Callable[[], ssl.SSLContext]
@@ -81,7 +86,14 @@ def _listen(address: Any, family: int, **options: bool) -> socket.socket:
     # Connections inherit it. asyncio would set it only on sockets made with the protocol's
     # number; without, an answer's body waits 40 ms for the receipt of its head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _LISTENERS.add(listener)
     return listener
+
+
+def _leave_ports_to_the_parent() -> None:
+    """In a process just forked, which may live longer: else nobody could listen there next, and callers would hang."""
+    for listener in tuple(_LISTENERS):
+        listener.close()
 
 
 class Acceptor:
@@ -156,3 +168,7 @@ class Acceptor:
     async def wait_closed(self) -> None:
         """Until nothing is accepted any more."""
         await asyncio.gather(self._accepting, *self._handshakes, return_exceptions=True)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_ports_to_the_parent)

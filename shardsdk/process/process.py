@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import inspect
 import os
 import signal
@@ -49,6 +50,10 @@ _WAKING: Final = contextlib.ExitStack()
 _OURS: Final[set[asyncio.AbstractEventLoop]] = set()
 #: What the last `run_process` sets once its loop is closed: after those before it the program has gone on.
 _LAST: Final[list[threading.Event]] = []
+#: What a process that was forked needs to end with its parent: the system's call, that one's id, and its main thread's.
+_FORKING: tuple[Any, int, int] = (None, 0, 0)
+#: Source: Linux, include/uapi/linux/prctl.h.
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class ExitCode(IntEnum):
@@ -77,12 +82,23 @@ def exit_code_for(error: ShardingError, where: Mapping[str, object] | None = Non
             log.critical("The process cannot run: %s", error, extra=where)
             return ExitCode.CONFIGURATION
         case LeaseLost():
+            said = (
+                "The process ends: %s"
+                if _is_ours()
+                else "The manager has ended, and its process is to be ended, too: %s"
+            )
             with contextlib.suppress(RuntimeError):  # the system has no thread left
-                _say(lambda: log.critical("The process ends: %s", error, extra=where), THREADS_SECONDS)
+                _say(lambda: log.critical(said, error, extra=where), THREADS_SECONDS)
             return ExitCode.LEASE_LOST
         case _:
             log.critical("The process cannot go on: %s", error, extra=where)
             return ExitCode.FAILED
+
+
+def _is_ours() -> bool:
+    """Whether it is not somebody else's event loop that this is called on."""
+    running = asyncio._get_running_loop()
+    return running is None or running in _OURS
 
 
 def die(code: int, why: str) -> NoReturn:
@@ -129,8 +145,14 @@ def run_process(main: Coroutine[Any, Any, ExitCode], *, die: Callable[[int, str]
     lost, the interpreter has so long once more for its own end, which waits for threads and for handlers of log lines;
     a program that by then has not begun to end, or that calls this again, has gone on and is left alone.
 
-    Raises: what `main` raises, or a `sys.exit()` in a task; what is left has a limit then, too.
+    Raises: what `main` raises, or a `sys.exit()` in a task; what is left has a limit then, too.  ConfigurationError
+    within an event loop.
     """
+    if asyncio._get_running_loop() is not None:
+        main.close()
+        raise ConfigurationError(
+            "an event loop runs here already, in which nothing can be run to its end: await run_async() there instead"
+        )
     end_by_sigterm()
     raise_file_limit()
     closed = threading.Event()
@@ -228,6 +250,7 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
 
 def _install() -> None:
     """Handle signals from now on, until `_restore`."""
+    global _FORKING
     if threading.current_thread() is not threading.main_thread():
         raise ConfigurationError(
             "it runs in another thread than the main one, and only there signals can be handled that stop it: run it in"
@@ -254,6 +277,8 @@ def _install() -> None:
         log.info("Stopping; a second signal ends the process at once", extra={"signal": number.name})
 
     _wake(loop)
+    if sys.platform == "linux":
+        _FORKING = (getattr(ctypes.CDLL(None), "prctl", None), os.getpid(), threading.get_ident())
     for number in STOP_SIGNALS:
         _BEFORE[number] = signal.getsignal(number) or signal.SIG_DFL
         # Not by the loop's `add_signal_handler`: it has one for each signal, and that may be the program's.
@@ -306,6 +331,19 @@ def _leave_the_parent_alone() -> None:
         _STOPS.clear()
         _restore()
         signal.set_wakeup_fd(-1)
+        _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """Have a process just forked killed when its parent ends (Linux): nobody tells it that its lease is lost.
+
+    The kernel looks at the thread that has forked, which may end much sooner; so only what the main one forks.
+    """
+    prctl, parent, main = _FORKING
+    if prctl is not None and threading.get_ident() == main:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it had ended before
+            os._exit(ExitCode.FAILED)
 
 
 if sys.platform != "win32":

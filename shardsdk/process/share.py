@@ -4,7 +4,7 @@
     lease = ShardLease(access, "my-ring", fenced=False, ranges=ranges)
     lease.settle_first(writes.settled)                             # whatever the loop writes through
     async with lease, Share(access, lease, ranges) as share:
-        await asyncio.to_thread(work, share)
+        await lease.to_thread(work, share)
 
     for thing in list(label_selector=share.selector):              # in work(), in any thread, until share.stopping
         with share.work_on(namespace, uid) as mine:

@@ -156,6 +156,9 @@ class Trigger:
     def push(self, request: Request, priority: Priority = Priority.FRESH) -> bool:
         """Have `request` reconciled soon; callable from any thread.
 
+        Not from a handler of Python's `signal.signal`, which may interrupt a push and would wait for it for ever: a
+        handler that the event loop calls (`add_signal_handler`) may push.
+
         `False`: `MAX_PUSHED` requests wait already, and this one was not taken.
 
         Raises: TypeError for what is no Request, here rather than in the controller, whose stack names no caller.

@@ -22,8 +22,8 @@ runs longer than its limit      cancelled, comes back after its backoff
 
 What one says holds until the next, which an event may bring earlier: whatever that says takes its place.
 
-Does: contain whatever a reconcile raises; cancel one reconcile by its item; give
-the event loop its turns, however many items need nothing that is waited for.
+Does: contain whatever a reconcile raises, and does to its task: each has one of its
+own, with context variables of its own; cancel one reconcile by its item.
 Refuses: to know what an item is, and to run one item twice at once (the queue
 sees to that).
 """
@@ -34,6 +34,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from enum import Enum
 from numbers import Real
 from typing import Any, Final, Generic, TypeVar, assert_never
 
@@ -43,7 +44,7 @@ from shardsdk.errors import ApiError, ConfigurationError, RetryRule, ShardingErr
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
 from shardsdk.queueing.metrics import ControllerMetrics
-from shardsdk.queueing.queue import ITEMS_PER_TURN, Priority, WorkQueue
+from shardsdk.queueing.queue import Priority, WorkQueue
 from shardsdk.queueing.raised import describe, is_failure, is_lease_gone, meant_by
 
 log: Final = logger_of(__name__)
@@ -122,6 +123,19 @@ def _check_priority(priority: Priority) -> None:
 Outcome = Done | Requeue | RequeueAfter | Waiting
 
 
+def checked(outcome: object, controller: str) -> Outcome:
+    """What a reconcile of `controller` has returned, if it is one of those.
+
+    Raises: TypeError.
+    """
+    if isinstance(outcome, Done | Requeue | RequeueAfter | Waiting):
+        return outcome
+    raise TypeError(
+        f"a reconcile of controller {controller!r} returned {outcome!r}: return None, Done(), Requeue() or"
+        " RequeueAfter(seconds)"
+    )
+
+
 class WorkerPool(Generic[K]):
     """Runs `reconcile(item)` for the items of `queue`, `concurrency` at once.
 
@@ -166,9 +180,7 @@ class WorkerPool(Generic[K]):
         attempt = self._running.get(item)
         if attempt is None:
             return False
-        if not attempt.scope.expired():
-            attempt.cancelled = True
-            attempt.scope.reschedule(asyncio.get_running_loop().time())
+        attempt.end(_Early.CANCELLED)
         return True
 
     @property
@@ -177,54 +189,65 @@ class WorkerPool(Generic[K]):
         return len(self._running)
 
     async def _work(self) -> None:
-        items_per_turn, items = max(1, ITEMS_PER_TURN // self.concurrency), 0
-        while (item := await self.queue.get()) is not None:
+        # Nobody but the pool cancels its workers: each reconcile has a task of its own.
+        while not _is_cancelled() and (item := await self.queue.get()) is not None:
             try:
                 await self._attempt(item)
             finally:
                 self.queue.done(item)
-            items += 1
-            if items % items_per_turn == 0:
-                await asyncio.sleep(0)
 
     async def _attempt(self, item: K) -> None:
-        begun = self._clock.monotonic()
-        attempt = self._running[item] = _Attempt(asyncio.timeout(self._timeout_seconds))
+        """Reconcile `item` in a task of its own, and return when that has ended, however it is cancelled.
+
+        What a reconcile does to its task (sets context variables, cancels it by a timer that outlives it) is so done
+        neither to the next reconcile nor to a worker.
+        """
+        begun, loop = self._clock.monotonic(), asyncio.get_running_loop()
+        attempt = _Attempt(loop.create_task(self._call(item), name=f"{self.name} {item}"))
+        self._running[item] = attempt
+        seconds = self._timeout_seconds
+        limit = None if seconds is None else loop.call_later(seconds, attempt.end, _Early.LIMIT)
         # When to come back is this one's to say; one that only waits is woken by what it waits for.
         self.queue.drop_delay(item)
         if self._metrics:
             self._metrics.active.inc()
         try:
-            async with attempt.scope:
-                outcome = await self._reconcile(item) or Done()
-            if not isinstance(outcome, Done | Requeue | RequeueAfter | Waiting):
-                raise TypeError(
-                    f"a reconcile of controller {self.name!r} returned {outcome!r}: return None, Done(), Requeue() or"
-                    " RequeueAfter(seconds)"
-                )
-            self._conclude(item, outcome)
-        except TimeoutError as error:
-            if attempt.cancelled:
-                log.info("Reconcile cancelled", extra=self._where(item))
-                self._forget(item)
-            elif attempt.scope.expired():
-                self._give_up_waiting(item)
-            else:
-                self._fail(item, error)
+            await attempt.task
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_cancelled():
                 raise
-            self._fail(item, RuntimeError(f"something that the reconcile awaited was cancelled: {error!r}"))
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            self._fail(item, error)
+            if not attempt.concluded:
+                self._end_early(item, attempt.ended_early, error)
         finally:
+            if limit is not None:
+                limit.cancel()
             del self._running[item]
             if self._metrics:
                 self._metrics.active.dec()
                 self._metrics.seconds.observe(self._clock.monotonic() - begun)
+
+    async def _call(self, item: K) -> None:
+        """One reconcile with what it means for its item; what ends a task, as a `SystemExit` would, stays in here."""
+        try:
+            outcome = await self._reconcile(item) or Done()
+            self._conclude(item, checked(outcome, self.name))
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            self._fail(item, error)
+        self._running[item].concluded = True
+
+    def _end_early(self, item: K, why: _Early | None, error: asyncio.CancelledError) -> None:
+        match why:
+            case _Early.CANCELLED:
+                log.info("Reconcile cancelled", extra=self._where(item))
+                self._forget(item)
+            case _Early.LIMIT:
+                self._give_up_waiting(item)
+            case None:
+                self._fail(item, RuntimeError(f"something that the reconcile awaited was cancelled: {error!r}"))
+            case _:
+                assert_never(why)
 
     def _conclude(self, item: K, outcome: Outcome) -> None:
         match outcome:
@@ -317,9 +340,29 @@ class WorkerPool(Generic[K]):
         return where
 
 
+class _Early(Enum):
+    """Why a reconcile was cancelled by its pool's doing."""
+
+    CANCELLED = "somebody asked for it"
+    LIMIT = "it ran for too long"
+
+
 @dataclass(slots=True)
 class _Attempt:
-    """A reconcile that runs, and the scope by which it is cancelled."""
+    """A reconcile that runs."""
 
-    scope: asyncio.Timeout
-    cancelled: bool = False
+    task: asyncio.Task[None]
+    ended_early: _Early | None = None
+    #: What it said has been heeded: a cancellation that comes as it returns says nothing any more.
+    concluded: bool = False
+
+    def end(self, why: _Early) -> None:
+        """Cancel it, once."""
+        if self.ended_early is None:
+            self.ended_early = why
+            self.task.cancel()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
 from typing import Any, Final, Generic, TypeVar, overload
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request, controller_reference, request_of
-from shardsdk.errors import ConfigurationError, LeaseLost, NotFound
+from shardsdk.errors import ConfigurationError, LeaseLost, NotFound, ShardingError
 from shardsdk.events.recorder import EventRecorder, EventType, Regarding
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.kinds.conditions import Condition, ConditionStatus
@@ -26,6 +24,7 @@ from shardsdk.queueing.workers import RequeueAfter
 from shardsdk.reconcile.applied import Applied, AppliedFor
 from shardsdk.reconcile.applying import apply
 from shardsdk.reconcile.ownapi import OwnApi
+from shardsdk.reconcile.ownloop import OwnLoop
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +55,6 @@ class Context(Generic[T]):
         "_loop",
         "_readable",
         "_recorder",
-        "_thread",
         "api",
         "clock",
         "controller",
@@ -106,8 +104,7 @@ class Context(Generic[T]):
         self._readable = caches if readable is None else readable
         self._recorder = recorder
         self._fence = fence
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._loop = OwnLoop()
         self._cancelled = threading.Event()
 
     @property
@@ -155,7 +152,7 @@ class Context(Generic[T]):
         Raises: ConfigurationError when the controller does not own that kind.
         """
         cache = self._owned(kind)
-        found: list[Any] = self._on_loop(lambda: cache.controlled_by(self.metadata.uid))
+        found: list[Any] = self._loop.read(lambda: cache.controlled_by(self.metadata.uid))
         return found
 
     @overload
@@ -264,8 +261,8 @@ class Context(Generic[T]):
         return self._find(self._readable, kind, "reads", "among those that it owns or watches")
 
     def read(self, read: Callable[[], R]) -> R:
-        """The answer of `read()`, asked on the event loop's thread."""
-        return self._on_loop(read)
+        """The answer of `read()`, asked on the event loop's thread.  Raises: ConfigurationError in a forked process."""
+        return self._loop.read(read)
 
     def controller_reference(self) -> dict[str, Any]:
         """The entry of a child's `ownerReferences` that makes this object its controller."""
@@ -283,7 +280,7 @@ class Context(Generic[T]):
         if recorder is not None:
             resource, metadata = (self.main, self.metadata) if about is None else (resource_of(about), about.metadata)
             regarding = Regarding.of(resource, metadata)
-            self._on_loop(lambda: recorder.event(regarding, event_type, reason, message))
+            self._loop.read(lambda: recorder.event(regarding, event_type, reason, message))
 
     def condition(self, condition_type: str, holds: bool | None, reason: str, message: str = "") -> Condition:
         """A condition for this object's status; `None`: nobody knows whether it holds.
@@ -303,10 +300,12 @@ class Context(Generic[T]):
 
     @property
     def remaining_seconds(self) -> float:
-        """For how long this process may still write, for those who write by another client than `api`.
+        """For how long this reconcile may still write, for those who write by another client than `api`.
 
-        Zero or less: not any more; infinity: no lease stands behind this reconcile.
+        Zero or less: not any more, as when it is `cancelled`; infinity: no lease stands behind it.
         """
+        if self.cancelled or self._loop.forked:
+            return -math.inf
         return math.inf if self._fence is None else self._fence.remaining()
 
     @property
@@ -316,7 +315,7 @@ class Context(Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the reconcile is to stop; a plain function that takes long looks at it now and then."""
+        """Whether the reconcile is to stop, or has ended; what takes long in a thread looks at it now and then."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
@@ -326,16 +325,17 @@ class Context(Generic[T]):
     def run(self, call: Coroutine[Any, Any, R]) -> R:
         """Wait for a call of `api` in a plain function.
 
-        Raises: LeaseLost once the reconcile was cancelled, ConfigurationError in an async function, which would wait
-        for itself, and whatever the call raises.
+        Raises: LeaseLost once the reconcile was cancelled or has ended, ConfigurationError in an async function, which
+        would wait for itself, and in a process that was forked, and whatever the call raises.
         """
-        if threading.get_ident() == self._thread:
+        try:
+            self._loop.check_waits()
+            if self.cancelled:
+                raise LeaseLost(f"reconcile of {self.request} was cancelled or has ended; it must not write any more")
+        except ShardingError:
             call.close()
-            raise ConfigurationError("ctx.run(…) is for plain functions: in an async one, await the call")
-        if self.cancelled:
-            call.close()
-            raise LeaseLost(f"reconcile of {self.request} was cancelled; it must not write any more")
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+            raise
+        return self._loop.wait(call)
 
     # -- inside ------------------------------------------------------------
 
@@ -377,21 +377,6 @@ class Context(Generic[T]):
         if self._applies is None:
             self._applies = (Applied() if self._applied is None else self._applied).of(self.metadata.uid)
         return self._applies
-
-    def _on_loop(self, read: Callable[[], R]) -> R:
-        """Read on the event loop's thread: caches change there."""
-        if threading.get_ident() == self._thread:
-            return read()
-        answer: Future[R] = Future()
-
-        def call() -> None:
-            try:
-                answer.set_result(read())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        self._loop.call_soon_threadsafe(call)
-        return answer.result()
 
 
 def field_owner_of(controller: str, part: str = "") -> str:

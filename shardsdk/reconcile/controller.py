@@ -260,6 +260,7 @@ class Controller(Generic[T]):
                     try:
                         outcome = await self._reconcile(context)
                     finally:
+                        context.cancel()  # for what it has left in threads, before others may have the object
                         await api.end()
                 finally:
                     if context.applied is not None:

@@ -68,6 +68,7 @@ class OwnApi(Api):
         self._controlled = controlled
         self._recorder = recorder
         self._max_writes = max_writes
+        self._loop = asyncio.get_running_loop()
         self._writes = 0
         self._ended = False
         #: The scopes of what is being written, and what is set when the last of it has been.
@@ -85,7 +86,11 @@ class OwnApi(Api):
         return None if self._max_writes is None else self._max_writes - self._writes
 
     async def send(self, operation: Operation[T]) -> T:
-        """Carry out an operation; one that writes is counted, changed as the module says, and noted."""
+        """Carry out an operation; one that writes is counted, changed as the module says, and noted.
+
+        Raises: ConfigurationError on another event loop than the reconcile's.
+        """
+        self._check_loop()
         if not operation.writes:
             return await self.transport.send(operation)
         async with self._write():
@@ -98,6 +103,7 @@ class OwnApi(Api):
 
     async def raw(self, method: str, path: str, **options: Any) -> bytes:
         """Any other request, as `Api.raw`; one that writes is refused once the reconcile has ended."""
+        self._check_loop()
         if method.upper() in ("GET", "HEAD"):
             return await super().raw(method, path, **options)
         async with self._write():
@@ -158,6 +164,13 @@ class OwnApi(Api):
         return replace(operation, body=self._label(body)) if child and isinstance(body, Mapping) else operation
 
     # -- inside ------------------------------------------------------------
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConfigurationError(
+                f"the reconcile of {self._owner.name!r} calls its api on another event loop than its own, as by"
+                " asyncio.run(…) in a plain function: wait there by ctx.run(…)"
+            )
 
     @asynccontextmanager
     async def _write(self) -> AsyncIterator[None]:

@@ -10,14 +10,13 @@ end, or has lost its lease, ends without it (`ExitCode.STUCK`, `LEASE_LOST`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from shardsdk.lease.threads import call_plainly, wait_in_thread
 from shardsdk.reconcile.context import Context
 
 T = TypeVar("T")
@@ -33,18 +32,6 @@ def is_async(function: Any) -> bool:
     if isinstance(function, functools.partial):
         return is_async(function.func)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def call_plainly(function: Callable[..., R], *arguments: Any) -> R:
-    """Call a plain function for somebody who awaits it in another thread.
-
-    A future refuses a `StopIteration`, and whoever awaits it would wait for ever; so it becomes a `RuntimeError`,
-    as in a coroutine.
-    """
-    try:
-        return function(*arguments)
-    except StopIteration as error:
-        raise RuntimeError("the function raised StopIteration") from error
 
 
 async def call_any(function: Any, *arguments: Any) -> Any:
@@ -82,20 +69,9 @@ class Threads:
 
     async def _run(self, function: Callable[[Context[T]], R], context: Context[T]) -> R:
         self._running += 1
-        # With the context variables of whoever calls, as `asyncio.to_thread`.
-        within = functools.partial(contextvars.copy_context().run, call_plainly, function)
-        future = asyncio.get_running_loop().run_in_executor(self._pool, within, context)
         try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            context.cancel()
-            # However often: whoever waits for the object, to give it away, must not take it for idle.
-            while not future.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()  # nobody waits for it
-            raise
+            # However often it is cancelled: whoever waits for the object, to give it away, must not take it for idle.
+            return await wait_in_thread(self._pool, functools.partial(function, context), context.cancel)
         finally:
             self._running -= 1
 

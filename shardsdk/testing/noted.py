@@ -10,7 +10,7 @@ from shardsdk.cache.objects import Request
 from shardsdk.operator.failures import Permanent
 from shardsdk.queueing.raised import as_exception, is_failure, is_refresh, meant_by
 from shardsdk.queueing.sources import MapFunc, as_request
-from shardsdk.queueing.workers import Outcome
+from shardsdk.queueing.workers import Done, Outcome, checked
 from shardsdk.reconcile.spec import ControllerSpec
 from shardsdk.reconcile.threads import call_any
 
@@ -39,6 +39,7 @@ class Noted:
                     outcome = await spec.around(context, lambda function: call_any(function, context))
                 else:
                     outcome = await call_any(spec.function, context)
+                checked(outcome or Done(), spec.title)
             except BaseException as error:
                 if is_failure(error):
                     self.outcomes.append((context.request.name, as_exception(error)))

@@ -13,7 +13,7 @@ LINES: Final = {
     "checksum.py": 42,
     "elected.py": 42,
     "kopf_operator.py": 52,
-    "plain_client.py": 107,
+    "plain_client.py": 108,
     "ports/cronjob.py": 108,
     "ports/ephemeral_volume.py": 35,
     "ports/webpage.py": 79,

@@ -30,6 +30,7 @@ from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.leases import parse_micro_time
 from tests.integration.lease_writer import CONFIGMAPS, LEASE_LOST, TIMINGS
+from tests.lease_rig import stay
 
 ROOT = Path(__file__).parents[2]
 LEASES = "coordination.k8s.io/v1/leases"
@@ -377,7 +378,7 @@ async def test_missing_rights_are_named_and_waited_for(
     caplog.set_level("INFO", logger="shardsdk.lease")
     nobody = control_plane.kubeconfig("nobody", [])
     lease = ShardLease(await load_access(str(nobody)), RING, SHARD, stage.namespace, timings=TIMINGS)
-    waiting = asyncio.create_task(lease.__aenter__())
+    waiting = asyncio.create_task(stay(lease))
     async with asyncio.timeout(30):
         while not ("leases" in caplog.text and "coordination.k8s.io" in caplog.text):
             await asyncio.sleep(0.02)

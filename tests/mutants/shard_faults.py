@@ -25,7 +25,7 @@ THREADS: Final = ("tests/unit/shardsdk/reconcile/test_threads.py",)
 SHARD_FAULTS: Final[dict[str, Fault]] = {
     "CANCELLED_TWICE_HAS_ENDED": Fault(
         "a plain function's object is busy until the function returns, however often it is cancelled",
-        "shardsdk.reconcile.threads",
+        "shardsdk.lease.threads",
         "while not future.done():",
         "if not future.done():",
         THREADS,

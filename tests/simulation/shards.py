@@ -197,9 +197,9 @@ class ShardProcess:
                 await context.api.delete(PIECES, piece.metadata.name, piece.metadata.namespace)
 
 
-def run_as_thread(pool: object, function: Callable[[Context[Work]], Any], context: Context[Work]) -> Any:
+def run_as_thread(pool: object, function: Callable[[], Any]) -> Any:
     """What a virtual loop does instead of starting a thread for a plain function: a task that nobody cancels."""
-    return asyncio.ensure_future(function(context))
+    return asyncio.ensure_future(function())
 
 
 def _keys_of(piece: Piece) -> list[str]:

@@ -6,7 +6,9 @@ import io
 import ipaddress
 import json
 import logging
+import logging.handlers
 import os
+import queue
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -160,4 +162,30 @@ def test_what_is_searched_for_never_changes(heard: Heard, caplog: pytest.LogCapt
     assert (record.filename, record.funcName) == (
         Path(__file__).name,
         "test_what_is_searched_for_never_changes",
+    )
+
+
+def test_facts_are_said_once_behind_a_queue_that_leaves_records_as_they_are(heard: Heard) -> None:
+    """As docs/sdk/running.md shows it."""
+
+    class RecordHandler(logging.handlers.QueueHandler):
+        def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+            return record
+
+    log, stream, handler = heard
+    handler.setFormatter(JsonFormatter())
+    records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    log.logger.handlers[:] = [RecordHandler(records)]
+    listener = logging.handlers.QueueListener(records, handler)
+    listener.start()
+
+    log.warning("Lost the lease: %s", "it was taken", extra={"shard": "a"})
+
+    listener.stop()
+    log.logger.handlers[:] = [handler]
+    line = json.loads(stream.getvalue())
+    assert (line["message"], line["template"], line["shard"]) == (
+        "Lost the lease: it was taken",
+        "Lost the lease: %s",
+        "a",
     )

@@ -359,3 +359,14 @@ async def test_a_machine_that_was_suspended_steps_down_within_a_second(clock: Vi
 
     await lose(lease, work)
     assert clock.monotonic() <= 3600 + 0.5 + 1.1
+
+
+@in_virtual_time
+async def test_a_process_that_was_forked_has_no_hold(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody renews there, and no release waits for its writes."""
+    async with Rig(clock).shard() as lease:
+        assert lease.fence.remaining() > 0
+        with monkeypatch.context() as forked:
+            forked.setattr("os.getpid", lambda: -1)
+            assert lease.fence.remaining() < 0
+        assert lease.fence.remaining() > 0

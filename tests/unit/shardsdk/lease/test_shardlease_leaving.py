@@ -16,7 +16,7 @@ from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.kube_configs import in_cluster, load, service_account
-from tests.lease_rig import NAMESPACE, RING, SHARD, Rig, connecting, lose
+from tests.lease_rig import NAMESPACE, RING, SHARD, Rig, connecting, lose, stay
 
 
 @in_virtual_time
@@ -97,7 +97,7 @@ async def test_a_restart_grace_keeps_the_lease_for_the_next_of_its_name(clock: V
 async def test_giving_up_while_waiting_leaves_the_other_alone(clock: VirtualClock) -> None:
     rig = Rig(clock)
     async with rig.shard(instance="uid-1"):
-        task = asyncio.create_task(rig.shard(instance="uid-2").__aenter__())
+        task = asyncio.create_task(stay(rig.shard(instance="uid-2")))
         await asyncio.sleep(30)
         task.cancel()
         await asyncio.wait((task,))
@@ -111,7 +111,7 @@ async def test_giving_up_while_the_lease_is_being_created_leaves_none_in_our_nam
     rig = Rig(clock)
     api = rig.api()
     api.delay = lambda: 0.5
-    task = asyncio.create_task(rig.shard(api).__aenter__())
+    task = asyncio.create_task(stay(rig.shard(api)))
     await rig.until(lambda: rig.holder() == SHARD)
     task.cancel()
     await asyncio.wait((task,))

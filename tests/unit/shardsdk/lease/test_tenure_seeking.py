@@ -9,13 +9,13 @@ import pytest
 from shardsdk.errors import TooManyRequests
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.lease_rig import SHARD, Rig
+from tests.lease_rig import SHARD, Rig, stay
 
 
 async def told(rig: Rig, api: MemoryApi, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What is told in a minute, at info and above."""
     caplog.set_level("INFO", logger="shardsdk.lease")
-    task = asyncio.create_task(rig.shard(api).__aenter__())
+    task = asyncio.create_task(stay(rig.shard(api)))
     await asyncio.sleep(60)
     task.cancel()
     said = [record.getMessage().partition(" namespace=")[0] for record in caplog.records]
@@ -65,7 +65,7 @@ async def test_a_creation_that_is_executed_late_holds_the_lease_for_nobody_who_h
     rig = Rig(clock)
     api = rig.api()
     api.on_request = lambda right: setattr(api, "delay", lambda: 4.0 if right.verb == "create" else 0.001)
-    task = asyncio.create_task(rig.shard(api).__aenter__())
+    task = asyncio.create_task(stay(rig.shard(api)))
     await rig.until(lambda: bool(api.writes))
     assert rig.lease() is None
     task.cancel()

@@ -129,4 +129,4 @@ async def test_a_process_names_the_controller_whose_reconcile_blocks(
     async with running(server, manager().add(controller_for(SECRETS).reconcile(reconcile))):
         await blocked.wait()
     [told] = [each for each in lines.records if "block_until" in vars(each)["frames"]]
-    assert vars(told)["task"] == "secrets/0"
+    assert vars(told)["task"] == "secrets default/a"

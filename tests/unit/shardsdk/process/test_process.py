@@ -323,3 +323,11 @@ def test_an_end_by_force_says_why() -> None:
     done = subprocess.run([sys.executable, "-c", DIES], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == ExitCode.LEASE_LOST
     assert done.stderr == "process ends at once (exit code 3): its time is over\n"
+
+
+async def test_a_process_within_an_event_loop_says_what_to_await_there() -> None:
+    async def main() -> ExitCode:
+        return ExitCode.OK
+
+    with pytest.raises(ConfigurationError, match=r"await run_async\(\) there instead"):
+        run_process(main())

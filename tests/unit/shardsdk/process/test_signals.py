@@ -215,6 +215,42 @@ def test_under_uvicorn_a_manager_of_its_lifespan_stops_in_order() -> None:
     assert done.stdout == "stopping\nreleased\n", done.stderr
 
 
+#: The lifespan of docs/sdk/controllers.md, with a manager whose lease is lost.
+LIFESPAN = """
+import asyncio, uvicorn
+from shardsdk.errors import LeaseLost
+from shardsdk.process.process import exit_code_for
+
+class manager:
+    stopping = asyncio.Event()
+
+    async def run_async():
+        await asyncio.sleep(0.1)
+        return exit_code_for(LeaseLost("it was taken"))
+
+{lifespan}
+
+async def app(scope, receive, send):
+    await receive()
+    async with lifespan(app):
+        await send({{"type": "lifespan.startup.complete"}})
+        await receive()
+    print("stopped", flush=True)
+    await send({{"type": "lifespan.shutdown.complete"}})
+
+uvicorn.run(app, port=0, log_level="warning")
+"""
+
+
+def test_under_uvicorn_a_lost_lease_ends_the_server() -> None:
+    page = (ROOT / "docs/sdk/controllers.md").read_text()
+    blocks = page.split("```python\n")[1:]
+    lifespan = next(block.partition("```")[0] for block in blocks if "def lifespan" in block)
+    done = run(LIFESPAN.format(lifespan=lifespan))
+    assert (done.stdout, done.returncode) == ("stopped\n", -signal.SIGTERM), done.stderr
+    assert "The manager has ended, and its process is to be ended, too: it was taken" in done.stderr
+
+
 def test_beside_uvicorn_it_is_ended_in_the_middle_of_its_stop() -> None:
     """Uvicorn puts back the handlers that it has found, and raises its signal again for them."""
     done = run(UNDER_UVICORN.format(lifespan="off", beside="tasks.create_task(manage())"))

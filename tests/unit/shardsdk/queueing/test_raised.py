@@ -22,11 +22,11 @@ from shardsdk.errors import (
 )
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.doubts import FenceDoubted
+from shardsdk.lease.threads import call_plainly
 from shardsdk.operator.failures import Permanent, Retry
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.raised import describe, meant_by
 from shardsdk.queueing.workers import WorkerPool
-from shardsdk.reconcile.threads import call_plainly
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 
@@ -96,10 +96,9 @@ async def test_an_interrupt_ends_who_works(clock: VirtualClock) -> None:
     async def reconcile(item: str) -> None:
         raise KeyboardInterrupt
 
-    queue.add("a")
-    working = WorkerPool("test", reconcile, queue, clock=clock)._work()
+    calling = WorkerPool("test", reconcile, queue, clock=clock)._call("a")
     with pytest.raises(KeyboardInterrupt):
-        working.send(None)
+        calling.send(None)
 
 
 @in_virtual_time

@@ -89,6 +89,30 @@ async def test_what_it_has_left_behind_writes_no_more(
     assert rig.server.find(CONFIGMAPS, "child", "default") is None
 
 
+@in_virtual_time
+async def test_its_context_says_so_to_what_it_has_left_in_threads(clock: VirtualClock) -> None:
+    """Before another shard may have the object, whose lease this shard still holds."""
+    rig, said = Rig(clock), list[tuple[bool, float]]()
+
+    async def leave(context: Ctx) -> None:
+        contexts.append(context)
+        said.append((context.cancelled, context.remaining_seconds))
+        await clock.sleep(60)
+
+    contexts = list[Ctx]()
+    rig.secret("mine")
+    async with rig.shard(leave) as controller:
+        await clock.sleep(0.5)
+        rig.drain("mine")
+        controller.cancel(MINE)
+        await clock.sleep(2)
+        assert rig.labels("mine") == {}
+        assert said[0][0] is False
+        assert said[0][1] > 0
+        assert contexts[0].cancelled
+        assert contexts[0].remaining_seconds < 0
+
+
 def leaving_a_write(clock: VirtualClock) -> Callable[[Ctx], Awaitable[None]]:
     """A reconcile that fails after a second, while its write is under way."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
-from shardsdk.errors import Conflict, FenceClosed
+from shardsdk.errors import ConfigurationError, Conflict, FenceClosed
 from shardsdk.kube.api import Api, PatchKind
 from shardsdk.protocol.objects import GroupResource, PartialObject
 from shardsdk.reconcile.ownapi import OwnApi
@@ -167,3 +168,20 @@ async def test_an_answer_that_shows_no_version_leaves_doubt(clock: VirtualClock)
 
     await api.create(CONFIGMAPS, child_body(owner), "default", model=Blind)
     assert notes.doubted == 1
+
+
+@in_virtual_time
+async def test_a_write_on_another_event_loop_is_refused_before_it_is_noted(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    api, owner = await own_api(rig)
+
+    async def write() -> None:
+        with pytest.raises(ConfigurationError, match=r"'owner' calls its api on another event loop.* ctx\.run"):
+            await api.create(CONFIGMAPS, child_body(owner), "default")
+        with pytest.raises(ConfigurationError, match="another event loop"):
+            await api.raw("DELETE", "/api/v1/namespaces/default/configmaps/child")
+        with pytest.raises(ConfigurationError, match="another event loop"):
+            await api.get(CONFIGMAPS, "child", "default")
+
+    await asyncio.to_thread(asyncio.run, write())
+    await api.create(CONFIGMAPS, child_body(owner), "default")

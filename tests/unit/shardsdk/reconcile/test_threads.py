@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from random import Random
@@ -122,6 +123,17 @@ async def test_a_function_is_waited_for_however_often_it_is_cancelled(context: C
     may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_in_a_process_that_was_forked_a_context_refuses(context: Ctx, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the event loop, whose answer it would wait for, never takes a turn."""
+    assert context.remaining_seconds > 0
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ConfigurationError, match="forked"):
+        context.run(context.api.delete(SECRETS, "x", "default"))
+    with pytest.raises(ConfigurationError, match="forked"):
+        context.read(lambda: 1)
+    assert context.remaining_seconds < 0
 
 
 async def test_an_item_stays_busy_beyond_its_limit_until_the_function_returns(context: Ctx) -> None:

@@ -1,4 +1,4 @@
-"""A type that is not served for a while: that says nothing of its objects."""
+"""Answers with 404 that say nothing of an object: its type is not served for a while, or another one is not there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from shardsdk.errors import NotServed
+from shardsdk.kube.answers import Status, StatusDetails, Target, explain_status
 from shardsdk.reconcile.drains import TELL_SECONDS, UNSERVED_SECONDS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import RING, Rig
@@ -63,3 +64,27 @@ async def test_what_is_not_served_any_more_is_tried_and_told_now_and_then(
         assert [rig.labels(name) for name in names] == [{}] * len(names)
     assert {record.msg for record in caplog.records} == {"Could not acknowledge a drain: %s"}
     assert len(caplog.records) <= 720 / TELL_SECONDS + 1
+
+
+@in_virtual_time
+async def test_what_cannot_be_written_without_another_object_is_given_away_once_that_is_there(
+    clock: VirtualClock,
+) -> None:
+    """A RoleBinding whose Role is gone, to whoever may not bind any: it is there all the same."""
+    rig = Rig(clock)
+    rig.secret("mine")
+    target = Target("patch", "rbac.authorization.k8s.io", "rolebindings", "default", "mine")
+    answer = Status(404, "NotFound", 'roles.rbac.authorization.k8s.io "mine" not found', StatusDetails("mine", "roles"))
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        raise explain_status(target, answer)
+
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        rig.drain("mine")
+        rig.server.admit = refuse
+        await clock.sleep(30)
+        assert RING.drain in rig.labels("mine")
+        rig.server.admit = lambda verb, resource, old, new: new
+        await clock.sleep(15)
+        assert rig.labels("mine") == {}

@@ -28,7 +28,7 @@ from shardsdk import (
     finalizing,
     set_controller_reference,
 )
-from shardsdk.errors import Conflict
+from shardsdk.errors import ConfigurationError, Conflict
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.testing import threads
 from shardsdk.testing.rig import RING, Rig, drive
@@ -365,3 +365,29 @@ def test_what_a_mapping_raises_comes_out(given: Any) -> None:
     with pytest.raises((KeyError, TypeError)) as raised:
         drive(controller, objects)
     assert [type(each) for each in drive(controller, objects, raises=False).failures] == [raised.type]
+
+
+async def yield_once(context: Ctx) -> Any:
+    yield None
+
+
+def yield_plainly(context: Ctx) -> Any:
+    yield None
+
+
+async def give_a_dict(context: Ctx) -> Any:
+    return {"requeue": True}
+
+
+@pytest.mark.parametrize("function", [yield_once, yield_plainly, give_a_dict])
+def test_what_is_no_outcome_fails_as_in_a_process(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"returned .*: return None, Done\(\), Requeue\(\) or RequeueAfter"):
+        drive(controller_for(SECRETS).reconcile(function), [SECRET])
+
+
+def test_a_loop_of_ones_own_is_refused_as_in_a_process() -> None:
+    def reconcile(context: Ctx) -> None:
+        asyncio.run(make_child(context))
+
+    with pytest.raises(ConfigurationError, match=r"on another event loop than its own.* ctx\.run"):
+        drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(reconcile), [SECRET])

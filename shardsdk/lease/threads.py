@@ -1,0 +1,51 @@
+"""Plain functions in threads, for those who answer for what the functions do.
+
+A thread cannot be cancelled.  Whoever awaits a function here goes on only when it has returned, however often
+that is cancelled: until then nobody may take it for ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+
+def call_plainly(function: Callable[..., R], *arguments: Any) -> R:
+    """Call a plain function for somebody who awaits it in another thread.
+
+    A future refuses a `StopIteration`, and whoever awaits it would wait for ever; so it becomes a `RuntimeError`,
+    as in a coroutine.
+    """
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
+
+
+async def wait_in_thread(
+    pool: Executor | None, function: Callable[[], R], cancelled: Callable[[], object] = lambda: None
+) -> R:
+    """What `function` returns, called in a thread of `pool` (`None`: of the event loop's).
+
+    When this is cancelled, `cancelled()` is called, which may tell the function.
+    """
+    # With the context variables of whoever calls, as `asyncio.to_thread`.
+    within = functools.partial(contextvars.copy_context().run, call_plainly, function)
+    future = asyncio.get_running_loop().run_in_executor(pool, within)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        cancelled()
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # nobody waits for it
+        raise
