@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster.errors import BinariesMissing
-from localcluster.golang import find_go
+from localcluster.golang import RUNTIME_SETTINGS, find_go
 
 _GIB: Final = 1 << 30
 #: Compiler cache and work folder.  Source: measured, 5.8 GiB before the link, which adds some 0.5.
@@ -35,8 +35,8 @@ _SOURCES_BYTES: Final = 1 * _GIB
 _PROGRESS_SECONDS: Final = 1.0 if sys.stderr.isatty() else 15.0
 _DRAFT_PREFIX: Final = ".build-"
 #: Variables that builds do not inherit.  How garbage is collected in programs that run for seconds would have the
-#: compiler do little else.
-NOT_OURS: Final = ("GOFLAGS", "GOGC", "GOMEMLIMIT")
+#: compiler do little else; and it has a use for all cores, which a control plane among many does not.
+NOT_OURS: Final = ("GOFLAGS", *RUNTIME_SETTINGS)
 
 Say = Callable[[str], None]
 

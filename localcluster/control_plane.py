@@ -30,6 +30,7 @@ from localcluster.components import (
     Network,
     apiserver_flags,
     controller_manager_flags,
+    etcd_flags,
     feature_gate_flags,
     go_environment,
 )
@@ -41,7 +42,6 @@ from localcluster.pki import Authority, Pair
 from localcluster.ports import ReservedPort, reserve_port
 from localcluster.process import Supervisor
 from localcluster.running import DEFAULT_NAME, Running, remember
-from shardsdk.testing.programs import lone_etcd_flags
 
 #: Reserved ports make conflicts all but impossible; a few more tries settle the rest.
 _START_ATTEMPTS = 5
@@ -340,10 +340,10 @@ class ControlPlane:
 
     async def _start_etcd(self) -> None:
         self._etcd_port = self._reserve()
-        host = self._network.etcd_host
-        url = f"http://{host}:{self._etcd_port}"
+        url = f"http://{self._network.etcd_host}:{self._etcd_port}"
         begin_with_kept(self.binaries, self.folder / "etcd")
-        argv = [*self.binaries.etcd, *lone_etcd_flags(self.folder / "etcd", self._etcd_port, host), *self._etcd_extra]
+        flags = etcd_flags(self.folder / "etcd", self._etcd_port, self._network)
+        argv = [*self.binaries.etcd, *flags, *self._etcd_extra]
 
         async def is_ready() -> bool:
             return await self._answers(f"{url}/health")

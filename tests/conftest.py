@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,16 @@ _MOST_WORKERS = 8
 # Those of programs that tests start (the demo, say) inherit it.
 os.environ.setdefault("GOGC", "off")
 os.environ.setdefault("GOMEMLIMIT", "400MiB")
+# There are more workers than cores, so further threads look for work more than they do any: a twentieth less, a tenth
+# on a busy machine.
+os.environ.setdefault("GOMAXPROCS", "1")
 
-_SHARED = pytest.StashKey[ExitStack]()
-_LATE = pytest.StashKey[bool]()
+#: Takes a folder and what closes something; returns a context that closes it, too.
+ClosedAfter = Callable[[str, Callable[[], None]], ExitStack]
+
+#: With the last place in the order of the tests where each is needed.
+_SHARED = pytest.StashKey[list[tuple[int, ExitStack]]]()
+_PLACE = pytest.StashKey[int]()
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _FAILED = pytest.StashKey[set[str]]()
 
@@ -94,14 +101,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(scope="session")
+def closed_after(request: pytest.FixtureRequest) -> ClosedAfter:
+    """Have what a session shares closed once the last test of a folder (`""`: that needs a control plane) is over.
+
+    By the session's end at the latest, as what it returns is a context.  Idle a control plane takes CPU time, too.
+    """
+
+    def closing(folder: str, close: Callable[[], None]) -> ExitStack:
+        stack = ExitStack()
+        stack.callback(close)
+        request.config.stash.setdefault(_SHARED, []).append((_place(Path(folder), served=True), stack))
+        return stack
+
+    return closing
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def control_plane(request: pytest.FixtureRequest) -> AsyncIterator[ControlPlane]:
+async def control_plane(request: pytest.FixtureRequest, closed_after: ClosedAfter) -> AsyncIterator[ControlPlane]:
     """The control plane that all tests share: use namespaces and names of your own, and stop nothing."""
     plane = _control_plane(request.config)
     await plane.start()
-    with ExitStack() as closing:
-        closing.callback(_close, plane, request.config, "control_plane")
-        request.config.stash[_SHARED] = closing
+    with closed_after("", lambda: _close(plane, request.config, "control_plane")):
         yield plane
 
 
@@ -151,7 +172,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {path: _place(path.relative_to(here), path in served) for path in {item.path for item in items}}
     items.sort(key=lambda item: places[item.path])
     for item in items:
-        item.stash[_LATE] = places[item.path] >= len(_LONG)
+        item.stash[_PLACE] = places[item.path]
 
 
 def _place(path: Path, served: bool) -> int:
@@ -166,9 +187,10 @@ def _needs_control_plane(item: pytest.Item) -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Close the shared control plane once no test needs it any more: idle it takes CPU time, too."""
-    if item.stash[_LATE]:
-        item.config.stash.get(_SHARED, ExitStack()).close()
+    """Close what tests have shared that are all over: none of an earlier place comes any more."""
+    for last, shared in item.config.stash.get(_SHARED, []):
+        if item.stash[_PLACE] > last:
+            shared.close()
 
 
 @pytest.hookimpl(optionalhook=True)

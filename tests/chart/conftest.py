@@ -5,8 +5,8 @@ The charts name cluster-wide objects, so they share no control plane with other 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import pytest_asyncio
@@ -35,9 +35,12 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def chart_control_plane() -> AsyncIterator[ControlPlane]:
+async def chart_control_plane(
+    closed_after: Callable[[str, Callable[[], None]], AbstractContextManager[object]],
+) -> AsyncIterator[ControlPlane]:
     async with ControlPlane() as plane:
-        yield plane
+        with closed_after("chart", plane.close):
+            yield plane
 
 
 @pytest_asyncio.fixture

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from localcluster.components import go_environment
+
 SHARDER: Final = Path("charts/sharder")
 CONTROLLER: Final = Path("charts/sharded-controller")
 NAMESPACE: Final = "sharding-system"
@@ -74,7 +76,7 @@ class Helm:
 
     def _environment(self) -> dict[str, str]:
         # Nothing of the user's: no plugins, no repositories, no other cluster.
-        return {"HOME": str(self.home)}
+        return {"HOME": str(self.home), **go_environment()}
 
 
 def parse(text: str) -> Documents:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from localcluster import AdminClient, ControlPlane
+from localcluster.components import go_environment
 from localcluster.installation import NO_AUTHORITIES, ROOT
 
 #: What the wheel's entry points are called, and what they run.
@@ -81,6 +82,7 @@ class Plugin:
             "KUBECONFIG": str(self.kubeconfig),
             "PYTHONPATH": str(ROOT),
             **NO_AUTHORITIES,
+            **go_environment(),
         }
 
     async def run(self, *arguments: str, stdin: str = "") -> Said:
