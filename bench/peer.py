@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bench.certificates import write_certificates
 from bench.load import CONFIGMAPS, Figures, Usage, creates, measure, patches
-from bench.shards import Owners, Shard, due_to
+from bench.shards import Owners, Shard
 from localcluster import ControlPlane
 from localcluster.installation import Installation, Process
 from localcluster.ports import reserve_port
@@ -46,6 +46,8 @@ MOST_WARMING: Final = 300
 START_SECONDS: Final = 120.0
 MOVE_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 0.05
+#: How many objects move to a shard that joins, the sharder's own hash says: all have come once none has for so long.
+QUIET_SECONDS: Final = 5.0
 ACCOUNT: Final = """
 apiVersion: v1
 kind: ServiceAccount
@@ -275,29 +277,39 @@ async def _create(scene: Scene, raw: Figures, there: int) -> None:
 
 
 async def _join(scene: Scene, raw: Figures) -> None:
-    expected = await due_to(JOINS, scene.api, RING, SHARDS)
     shard = scene.shards[JOINS] = Shard(
         scene.shards[LEAVES].api, RING, JOINS, "default", lease_seconds=scene.size.lease_seconds
     )
     counts = scene.owners.counts
-    await _move(scene, "scale-out", expected, shard.start, lambda: counts[JOINS] >= expected, raw)
+    await _move(scene, "scale-out", None, shard.start, lambda: counts[JOINS], raw)
 
 
 async def _leave(scene: Scene, raw: Figures) -> None:
     counts = scene.owners.counts
-    leave = scene.shards.pop(LEAVES).release
-    await _move(scene, "graceful exit", counts[LEAVES], leave, lambda: counts[LEAVES] == 0, raw)
+    count, leave = counts[LEAVES], scene.shards.pop(LEAVES).release
+    await _move(scene, "graceful exit", count, leave, lambda: count - counts[LEAVES], raw)
 
 
 async def _move(
-    scene: Scene, name: str, count: int, change: Callable[[], Any], done: Callable[[], bool], raw: Figures
+    scene: Scene, name: str, count: int | None, change: Callable[[], Any], moved: Callable[[], int], raw: Figures
 ) -> None:
+    """Until `moved` is `count`; `None`: until it has been more than nothing, and the same, for QUIET_SECONDS."""
     before, began = scene.usage, time.perf_counter()
+    so_far, last, after = 0, began, before
     await change()
-    await scene.until(f"{count} objects had moved ({name})", done, MOVE_SECONDS)
-    seconds, cpu = time.perf_counter() - began, scene.usage.cpu_seconds - before.cpu_seconds
-    scene.tell(f"{name}: rate", count / seconds, "objects/s", f"[{count} moved; {raw.rate:.0f} patches/s without]")
-    scene.tell(f"{name}: CPU per move", cpu * 1000 / max(count, 1), "ms")
+
+    def done() -> bool:
+        nonlocal so_far, last, after
+        if moved() != so_far:
+            so_far, last, after = moved(), time.perf_counter(), scene.usage
+        if count is not None:
+            return so_far == count
+        return so_far > 0 and time.perf_counter() - last > QUIET_SECONDS
+
+    await scene.until(f"objects had moved ({name})", done, MOVE_SECONDS)
+    seconds, cpu = max(last - began, LOOK_SECONDS), after.cpu_seconds - before.cpu_seconds
+    scene.tell(f"{name}: rate", so_far / seconds, "objects/s", f"[{so_far} moved; {raw.rate:.0f} patches/s without]")
+    scene.tell(f"{name}: CPU per move", cpu * 1000 / max(so_far, 1), "ms")
 
 
 async def _rest(scene: Scene) -> None:

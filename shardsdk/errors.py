@@ -107,7 +107,7 @@ class ApiError(ShardingError):
 
 
 class BadRequest(ApiError):
-    """400: the request itself is malformed."""
+    """400: the request itself is malformed, or (413, and 500 where etcd says so) it is too large."""
 
 
 class Unauthorized(ApiError):
@@ -117,7 +117,10 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: an RBAC rule is missing, or somebody refuses (an admission webhook may do so by 404); either may change."""
+    """403: an RBAC rule is missing, or somebody refuses; either may change.
+
+    By 404, too: an admission webhook may deny so, and of a write that needs another object, that is what is not there.
+    """
 
     retry = RetryRule.BACKOFF
 

@@ -264,8 +264,7 @@ class Backlog:
         for resource in self._scope.resources.values():
             pages = self._api.pages(resource.subject.resource, selector=selector, model=SlimObject, metadata_only=True)
             async for page in pages:
-                # A child that was orphaned keeps its label, and is nobody's business any more.
-                if any(resource.removed or resource.subject.key_of(obj.metadata) is not None for obj in page):
+                if any(resource.concerns(obj.metadata) for obj in page):
                     return False
         return True
 

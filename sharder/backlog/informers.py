@@ -3,7 +3,8 @@
 Does: hold just the objects that have to move, filtered by the API server; at
 rest all three are empty.  What has no shard is watched in the ring's namespaces
 alone where these are few: elsewhere nothing has one either, and each change of it
-would be sent here.  Refuses: to watch objects at large.
+would be sent here (but for what owners without a namespace control, which is the
+ring's wherever it is).  Refuses: to watch objects at large.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ class Informers:
     def _kinds(self, number: int) -> Iterator[Pending]:
         of_ring = self._scope.resources[number]
         yield Pending.STRANDED
-        if of_ring.subject.role is Role.MAIN:
+        if of_ring.role is Role.MAIN:
             yield Pending.DRAINING
         if not of_ring.removed and (
             of_ring.subject.role is Role.MAIN or self._scope.ring.spec.watch_unassigned_controlled
@@ -205,7 +206,7 @@ class Informers:
             scope, of_ring = self._scope, self._scope.resources[number]
             if kind is Pending.UNASSIGNED:
                 return scope.is_ours(of_ring, obj.metadata)
-            return of_ring.removed or of_ring.subject.key_of(obj.metadata) is not None
+            return of_ring.concerns(obj.metadata)
 
         def shards_of(obj: SlimObject) -> tuple[str, ...]:
             value = obj.metadata.label(shard)
@@ -263,6 +264,8 @@ class Informers:
             return Filter(select_stranded(labels, membership))
         if not self._scope.resources[number].subject.resource.namespaced:
             return Filter(select_unassigned(labels, ()), scope=ring.namespace_selector)
+        if self._scope.resources[number].subject.owners_stay:
+            return Filter(select_unassigned(labels, ()))
         namespaces = self._scope.namespaces()
         if namespaces is not None and len(namespaces) <= MAX_NAMESPACES:
             return Filter(select_unassigned(labels, ()), namespaces)
@@ -276,7 +279,8 @@ class Informers:
     def leave(self, namespace: str) -> Iterator[ItemKey]:
         """Hold the unassigned objects of a namespace no longer, which has left the scope; yields them."""
         for (number, kind), informer in self._each.items():
-            for obj in informer.leave(namespace) if kind is Pending.UNASSIGNED else ():
+            leaves = kind is Pending.UNASSIGNED and not self._scope.resources[number].subject.owners_stay
+            for obj in informer.leave(namespace) if leaves else ():
                 yield ItemKey(number, namespace, obj.metadata.name)
 
     # -- what they hold ----------------------------------------------------

@@ -81,10 +81,25 @@ class RingResource:
     """A resource whose objects a ring places.
 
     `removed`: the ring lists it no longer; its objects are drained and released.
+    `was_main`: it is controlled, and shards may have objects of it as main ones still; they are asked for those that
+    are not with their owners.
     """
 
     subject: Subject
     removed: bool = False
+    was_main: bool = False
+
+    @property
+    def role(self) -> Role:
+        """As what its objects change hands: what is a main object to its shard is never taken from it."""
+        return Role.MAIN if self.was_main else self.subject.role
+
+    def concerns(self, meta: SlimMeta) -> bool:
+        """Whether the ring sees to an object of it that has a shard.
+
+        A child that was orphaned keeps its label, and is nobody's business any more.
+        """
+        return self.removed or self.was_main or self.subject.key_of(meta) is not None
 
     @property
     def controls_others(self) -> bool:
@@ -92,9 +107,9 @@ class RingResource:
         return bool(self.subject.main.controlled) and self.subject.resource == self.subject.main.resource
 
     @property
-    def identity(self) -> tuple[Resource, Role, Resource, bool]:
+    def identity(self) -> tuple[Resource, Role, Resource, bool, bool]:
         """What stays the same while the rest of the ring is edited."""
-        return self.subject.resource, self.subject.role, self.subject.main.resource, self.removed
+        return self.subject.resource, self.subject.role, self.subject.main.resource, self.removed, self.was_main
 
 
 @dataclass(frozen=True, slots=True)

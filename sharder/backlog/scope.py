@@ -12,7 +12,7 @@ from sharder.backlog.objects import RingResource
 from sharder.cache.namespaces import Namespaces
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role
-from shardsdk.protocol.objects import SlimMeta
+from shardsdk.protocol.objects import GroupResource, SlimMeta
 
 
 @dataclass(slots=True)
@@ -36,11 +36,13 @@ class Members:
 class Wanted:
     """What is to be placed.
 
-    The ring as it is resolved, and what it listed once and whose objects may be labelled still.
+    The ring as it is resolved, and what it listed once and whose objects may be labelled still.  `were_main`: what it
+    lists as controlled, and whose objects shards may have as main ones still.
     """
 
     ring: ResolvedRing
     removed: tuple[RingResource, ...]
+    were_main: frozenset[GroupResource] = frozenset()
 
 
 class RingScope:
@@ -55,6 +57,8 @@ class RingScope:
         removed: tuple[RingResource, ...],
         namespaces: Namespaces,
         before: RingScope | None = None,
+        *,
+        were_main: frozenset[GroupResource] = frozenset(),
     ) -> None:
         self.ring = ring
         self.removed = removed
@@ -62,7 +66,11 @@ class RingScope:
         self.labels = ring.spec.labels
         self._namespaces = namespaces
         known: dict[int, RingResource] = before.resources if before is not None else {}
-        self.resources: dict[int, RingResource] = _number((*map(RingResource, ring.subjects()), *removed), known)
+        listed = (
+            RingResource(each, was_main=each.role is Role.CONTROLLED and each.resource.group_resource in were_main)
+            for each in ring.subjects()
+        )
+        self.resources: dict[int, RingResource] = _number((*listed, *removed), known)
 
     def covers(self, namespace: str, *, unseen: bool = False) -> bool:
         """Whether objects of `namespace` (empty: cluster-scoped) are in the ring's scope; `unseen`: nobody knows."""
@@ -82,8 +90,14 @@ class RingScope:
         return resource.subject.owners_stay or self.covers(meta.namespace, unseen=labelled)
 
     def is_ours(self, resource: RingResource, meta: SlimMeta) -> bool:
-        """Whether the ring has a key for the object, and its namespace in scope."""
-        return self.covers(meta.namespace) and resource.subject.key_of(meta) is not None
+        """Whether the ring has a key for the object, and has it in scope."""
+        return self.includes(resource, meta) and resource.subject.key_of(meta) is not None
+
+    def keeps_owners(self, main: RingResource) -> bool:
+        """Whether owners stay where they are, since of what they control some is about to join them."""
+        return main.controls_others and any(
+            each.was_main and each.subject.main == main.subject.main for each in self.resources.values()
+        )
 
     @property
     def owners_leave(self) -> bool:

@@ -6,10 +6,10 @@ only who holds that shard's lease may carry it out.
 
 Rules before the table, first match wins:
 
-1. An object without a ring key is not ours.
+1. A controlled object without a ring key is not ours.
 2. On a name that two leases claim, nothing moves.
 3. A draining main object waits for its shard, as long as that is available.
-4. An object that left the ring's scope is drained and released (LEAVING).
+4. An object that left the ring's scope is drained and released (LEAVING); so is what was a main object and has no key.
 5. Without a place to go (no shard, owner unassigned or on no available shard) it waits.
 6. TABLE; but nothing is drained toward a shard that is not ready, is silent or
    has just come back from a crash, and what no available shard has goes past a
@@ -154,6 +154,7 @@ class Reason(StrEnum):
 class Facts:
     """All that the decision depends on.
 
+    `role`: MAIN also for what is controlled and may be a main object to its shard still.
     `shard_label` None: the object does not carry it. `draining`: it carries the
     drain label. `in_scope`: its namespace and resource belong to the ring.
     """
@@ -218,7 +219,7 @@ def desire_controlled(
 def decide(facts: Facts) -> Outcome:
     """The decision for one object; total."""
     label, membership = facts.shard_label, facts.membership
-    if isinstance(facts.desired, NoKey):
+    if isinstance(facts.desired, NoKey) and facts.role is Role.CONTROLLED:
         return Outcome(Decision.IGNORE, None, Reason.NO_KEY)
     if label in membership.ambiguous:
         return Outcome(Decision.DEFER, None, Reason.AMBIGUOUS_SHARD)
@@ -226,7 +227,7 @@ def decide(facts: Facts) -> Outcome:
         return Outcome(Decision.DEFER, None, Reason.UNFIT_SHARD)
     if facts.role is Role.MAIN and facts.draining and label in membership.available:
         return Outcome(Decision.AWAIT, None, Reason.DRAINING)
-    if not facts.in_scope:
+    if isinstance(facts.desired, NoKey) or not facts.in_scope:
         return _decide_leaving(facts)
     match facts.desired:
         case NoShard():

@@ -24,6 +24,8 @@ from shardsdk.protocol.ranges import HashBy
 MAX_RESOURCES: Final = 32
 #: Controlled resources of one main resource. The CRD has the same bound.
 MAX_CONTROLLED: Final = 16
+#: What an API server serves under two names, and keeps once.
+_SAME_OBJECTS: Final = {GroupResource("events.k8s.io", "events"): GroupResource("", "events")}
 
 
 class InvalidRing(ConfigurationError):
@@ -301,22 +303,23 @@ def _parse_group_resource(entry: Mapping[str, Any], path: str, problems: list[Pr
 
 
 def _find_repetitions(resources: list[tuple[str, MainSpec]]) -> list[Problem]:
-    """A resource has one part in a ring: else one object would have two keys."""
-    seen: dict[GroupResource, str] = {}
+    """A resource has one part in a ring, and one name: else one object would have two keys."""
+    seen: dict[GroupResource, tuple[str, GroupResource]] = {}
     problems = []
     named = [(path, main.resource) for path, main in resources] + [
         (f"{path}.controlledResources", controlled) for path, main in resources for controlled in main.controlled
     ]
     for path, resource in named:
-        if resource in seen:
-            problems.append(
-                Problem(
-                    path,
-                    f"{resource} is already listed at {seen[resource]}",
-                    "list a resource once, either as main or as controlled; use a second ring for the other part",
-                )
-            )
-        seen.setdefault(resource, path)
+        stored = _SAME_OBJECTS.get(resource, resource)
+        if stored not in seen:
+            seen[stored] = path, resource
+            continue
+        where, listed = seen[stored]
+        found, remedy = f"{resource} is already listed at {where}", "use a second ring for the other part"
+        if listed != resource:
+            found = f"{resource} are the same objects as {listed}, listed at {where}"
+            remedy = "name it as the shards do that watch it"
+        problems.append(Problem(path, found, f"list a resource once, either as main or as controlled; {remedy}"))
     return problems
 
 

@@ -40,6 +40,16 @@ class Sieve:
             known = self._known[alike] = self._judge(*alike)
         return known
 
+    def is_apart(self, key: str | None, label: str | None, owner_label: str | None) -> bool:
+        """Whether a controlled object that may be a main one to the shard `label` is not where its owner is.
+
+        `key` None: it has no owner in the ring, and should have no shard.  `owner_label` None: its owner is where
+        the ring wants it.
+        """
+        if key is None:
+            return label is not None
+        return label != (owner_label or self._membership.target(key))
+
     def _judge(self, label: str | None, draining: bool, in_scope: bool, target: str | None) -> bool:
         desired = NoShard() if target is None else Target(target)
         facts = Facts(self._role, label, draining, in_scope and not self._removed, desired, self._membership)

@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sharder.core.problems import Problem, render_problems, some
-from sharder.core.rights import OWN_RULES, MissingRule
+from sharder.core.rights import OWN_RULES, MissingRule, render_denied
+from sharder.core.summary import render_left
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
 from shardsdk.protocol.leases import MAX_DURATION_SECONDS
 from shardsdk.protocol.objects import GroupResource
@@ -81,7 +82,8 @@ class Health:
     that were told of before, `overdue_before`: drains that were overdue, while none is known
     yet.  `stuck_drains` names the objects whose drain is overdue most;
     `stuck_unlisted`: the ring lists their resource no longer. `leaving`: resources
-    like that, with how many objects have labels still (-1: not counted yet).
+    like that, with how many objects have labels still (-1: not counted yet); `joining`: ones that
+    were main and are controlled now, with how many objects are not with their owners (likewise).
     """
 
     generation: int
@@ -112,6 +114,7 @@ class Health:
     stuck_unlisted: bool = False
     overdue_before: tuple[str, str] | None = None
     leaving: tuple[tuple[GroupResource, int], ...] = ()
+    joining: tuple[tuple[GroupResource, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +189,16 @@ def changed_conditions(previous: Mapping[str, Any] | None, status: Mapping[str, 
 
 
 def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
-    """Without `watch` on its resources a ring works, at the pace of resyncs; without another right it does not."""
+    """Without `watch` on its resources a ring works, at the pace of resyncs; without another right it does not.
+
+    What it takes to place objects that grant rights, it does for many of them without.
+    """
     wrong = [health.failure] if health.failure is not None else []
     if health.unread:
         wrong.append(_unread(health.unread))
     if health.missing or health.unanswered:
         wrong.append(served.message)
-    if any(rule.verb != "watch" or rule in OWN_RULES for rule in health.denied):
+    if any(rule in OWN_RULES or not (rule.verb == "watch" or rule.is_to_grant) for rule in health.denied):
         wrong.append(granted.message)
     if wrong:
         return Condition(ConditionType.READY, False, "ReconciliationFailed", " | ".join(wrong))
@@ -240,16 +246,7 @@ def _permissions_granted(health: Health) -> Condition:
         return Condition(kind, None, "NotYetKnown", "it is not known yet on which resources; see ResourcesServed")
     if not health.denied:
         return Condition(kind, True, "Granted", "the sharder may do what the ring needs")
-    own = [rule.is_of_sharder for rule in health.denied]
-    remedies = []
-    if any(own):
-        remedies.append(
-            "its own ClusterRole lacks that: apply rbac/sharder.yaml of this version, or upgrade the Helm chart"
-        )
-    if not all(own):
-        remedies.append("`sharder rbac RING` prints the ClusterRole and the binding that grant it")
-    message = f"the sharder may not {some(map(str, health.denied))}; {'; '.join(remedies)}"
-    return Condition(kind, False, "Forbidden", message)
+    return Condition(kind, False, "Forbidden", render_denied(health.denied))
 
 
 def _shards_available(health: Health) -> Condition:
@@ -352,15 +349,14 @@ def _settled(health: Health) -> Condition:
         elif health.resynced:
             why = "no resync has ended since shards came or went, or objects moved; that takes some seconds"
         return Condition(kind, None, "NotYetKnown", why)
-    leaving = some(f"{number} {name}" if number >= 0 else str(name) for name, number in health.leaving)
-    left = f"the ring lists no longer, and has labels on: {leaving}"
+    left = render_left(health.leaving, health.joining)
     if not counts:
-        if health.leaving:
-            return Condition(kind, False, "Leaving", left)
+        if left:
+            return Condition(kind, False, "Leaving" if health.leaving else "Joining", left)
         return Condition(kind, True, "InPlace", "every object is where it should be")
     found = "; the last resync has found objects that are not where they should be" if counts.misplaced else ""
     message = f"{counts.unassigned} unassigned, {counts.stranded} stranded, {counts.draining} draining{found}"
-    if health.leaving:
+    if left:
         message += f"; {left}"
     if health.refused:
         message += "; the API server refuses to change some of them: the Event PlacementRefused has one, and its answer"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from sharder.core.problems import some
+from sharder.core.rights import rights_to_grant
 from shardsdk.errors import Forbidden, NotFound, ShardingError
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
@@ -64,8 +67,10 @@ class RangesSummary:
 class Summary:
     """What a ring waits for; `counts` per kind of informer and resource.
 
+    `removed_clean`: resources of which no shard has any more what it had by the ring as it was.
     `leaving`: objects of resources that the ring lists no longer and that have its
-    labels still; -1 while they have not been counted.  `at_rest`: none of this changes
+    labels still; -1 while they have not been counted.  `joining`: objects of resources that were
+    main and are controlled now, and that are not with their owners yet; likewise.  `at_rest`: none of this changes
     by itself, or as time goes by.  `trouble`: what keeps all of it from going on, in words.
     `overdue_before`: reason and message by which drains were told of before this leader, which
     does not know of any yet.  `misplaced`: the last resync has found objects that are not where
@@ -95,6 +100,7 @@ class Summary:
     not_acquired: tuple[tuple[str, str], ...] = ()
     abandoned: tuple[tuple[str, str], ...] = ()
     shards_before: tuple[str, str] | None = None
+    joining: dict[GroupResource, int] = field(default_factory=dict)
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""
@@ -127,6 +133,7 @@ class Summary:
             failures,
             self.removed_clean,
             self.leaving,
+            self.joining,
             self.trouble,
             self.overdue_before,
             self.misplaced,
@@ -138,6 +145,19 @@ class Summary:
             self.abandoned,
             self.shards_before,
         )
+
+
+def render_left(leaving: Iterable[tuple[GroupResource, int]], joining: Iterable[tuple[GroupResource, int]]) -> str:
+    """What shards have still by the ring as it was, in words; empty: nothing."""
+    said = {
+        "the ring lists no longer, and has labels on": leaving,
+        "the ring lists as controlled now, and shards have as main objects where their owners are not": joining,
+    }
+    counted = {
+        words: some(f"{number} {name}" if number >= 0 else str(name) for name, number in left)
+        for words, left in said.items()
+    }
+    return "; ".join(f"{words}: {which}" for words, which in counted.items() if which)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +175,18 @@ class Refused:
         """The whole story in a sentence or two, with the remedy."""
         where = f"{self.namespace}/{self.name}" if self.namespace else self.name
         others = f" ({self.others} more objects likewise)" if self.others else ""
+        remedy = (
+            "Let the admission policy, webhook or validation that refuses it accept the sharder's changes of the"
+            " shard and drain labels, or mend the object (make it smaller, if it is too large)"
+        )
+        rights = " and ".join(map(str, rights_to_grant((self.resource,))))
+        if rights:
+            # The API server itself refuses it, as a rule.
+            remedy = (
+                "Where no policy or webhook refuses it, grant the sharder every right that the object grants, or"
+                f" {rights} (`sharder rbac RING` prints that rule, with what it costs)"
+            )
         return (
             f"{self.resource} {where} cannot be {self.wanted}{others}: {self.answer[:MAX_ANSWER_LENGTH]}."
-            " Let the admission policy, webhook or validation that refuses it accept the sharder's changes of the"
-            " shard and drain labels, or mend the object; it is tried again by itself"
+            f" {remedy}; it is tried again by itself"
         )

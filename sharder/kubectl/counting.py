@@ -94,7 +94,7 @@ class Census:
                 tally.draining[shard] += 1
                 tally.note(Trouble.DRAINING, meta)
         key = tally.subject.key_of(meta)
-        covered = (shard is not None and tally.subject.owners_stay) or self.covers(meta.namespace)
+        covered = tally.subject.owners_stay or self.covers(meta.namespace)
         if tally.removed or key is None or covered is False:
             if shard is not None:
                 tally.note(Trouble.LEAVING, meta)

@@ -358,8 +358,8 @@ class Handovers:
         for _ in range(MAX_CONFLICTS):
             assert current is not None
             shard = current.label(self._scope.labels.shard)
-            if shard == target:
-                return True
+            if shard == target or (child.was_main and shard in self._members.membership.available):
+                return True  # it is there, or will be asked back by itself
             if not writer.may_take_from(shard):
                 assert shard is not None
                 self._takeover.enqueue(shard)

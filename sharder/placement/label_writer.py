@@ -4,7 +4,7 @@ Does: find the fence that a write needs, bound the writes under way, patch the
 labels of one object in the version that was decided by, and note what came of
 it: for the lease of the shard that it was taken from, for the metrics, for people.
 
-Refuses: to decide, to read and to try again.
+Refuses: to decide, to try again, and to read, but for what an answer means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from sharder.placement.rejections import Refusals
 from sharder.placement.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
-from shardsdk.errors import Conflict, FenceClosed, ShardingError, may_be_executed
+from shardsdk.errors import Conflict, FenceClosed, NotFound, ShardingError, may_be_executed
+from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Fence
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import SlimMeta, SlimObject
@@ -135,7 +136,7 @@ class LabelWriter:
         shard = meta.label(self._labels.shard)
         lead = self._lead
         # A main object of a shard that is there is asked back, never taken.
-        if shard is None or (self._is_there(shard) and resource.subject.role is Role.CONTROLLED):
+        if shard is None or (self._is_there(shard) and resource.role is Role.CONTROLLED):
             fences = (lead.fence, lead.confirmed) if confirmed else (lead.fence,)
             return (await self._patch(resource, meta, patch, fences, follower)).metadata
         answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)), follower)
@@ -170,12 +171,17 @@ class LabelWriter:
         self, resource: RingResource, meta: SlimMeta, patch: patches.Patch, fences: tuple[Fence, ...]
     ) -> SlimObject:
         self._under_way += 1
-        seconds = WRITE_SECONDS[resource.subject.role]
+        seconds, api = WRITE_SECONDS[resource.subject.role], self._lead.api
+        named = (resource.subject.resource, meta.name, meta.namespace or None)
         try:
-            return await self._lead.api.patch(
-                resource.subject.resource, meta.name, meta.namespace or None, patch,
-                model=SlimObject, metadata_only=True, fences=fences, timeout_seconds=seconds,
-            )  # fmt: skip
+            return await api.patch(
+                *named, patch, model=SlimObject, metadata_only=True, fences=fences, timeout_seconds=seconds
+            )
+        except NotFound as error:
+            meant = await judge_absence(api, *named, meta.uid, error)
+            if meant is error:
+                raise
+            raise meant from error
         except BaseException as error:
             if may_be_executed(error):
                 self.unanswered_until = max(self.unanswered_until, self._lead.clock.monotonic() + seconds)

@@ -121,7 +121,7 @@ class LabelAssignment:
 
     @property
     def removed_clean(self) -> frozenset[GroupResource]:
-        """Removed resources of which no object has labels any more.
+        """Removed resources of which no object has labels any more, and those that were main and are with their owners.
 
         A placement that is about to be replaced says nothing: one that is listed again may have got labels since.
         """
@@ -177,7 +177,10 @@ class LabelAssignment:
     def _begin(self, wanted: Wanted) -> None:
         lead = self._lead
         before = self._ground
-        scope = RingScope(wanted.ring, wanted.removed, self._namespaces, before.scope if before is not None else None)
+        scope = RingScope(
+            wanted.ring, wanted.removed, self._namespaces, before.scope if before is not None else None,
+            were_main=wanted.were_main,
+        )  # fmt: skip
         if before is None:
             members = Members()
             backlog = Backlog(

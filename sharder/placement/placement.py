@@ -63,7 +63,7 @@ class Placement:
             pace.concurrent_moves, clock, backlog.enqueue_admitted,
             ready=lambda number: not scope.resources[number].controls_others or families.ready,
             paced=lambda number: scope.resources[number].controls_others,
-            resources=sum(each.subject.role is Role.MAIN for each in scope.resources.values()),
+            resources=sum(each.role is Role.MAIN for each in scope.resources.values()),
         )  # fmt: skip
         families.when_complete.append(transit.admit)
         self.writer = writer = LabelWriter(

@@ -181,6 +181,9 @@ class Reconciler:
                     self._backlog.defer(key)
                 else:
                     self._backlog.end(key)
+            case Decision.DRAIN if outcome.target is not None and self._scope.keeps_owners(resource):
+                self._backlog.end(key)
+                self._transit.leave(key)
             case Decision.DRAIN:
                 if resource.controls_others:
                     self._handovers.stays(key, meta)
@@ -228,7 +231,7 @@ class Reconciler:
             desired = await self._desire_by_owner(resource, meta, membership, follower)
         return decide(
             Facts(
-                role=resource.subject.role,
+                role=resource.role,
                 shard_label=shard,
                 draining=self._drains(meta),
                 in_scope=not resource.removed and scope.includes(resource, meta),

@@ -1,4 +1,4 @@
-"""Label patches that the API server refuses for good: admission policies, webhooks, validation.
+"""Label patches that the API server refuses for good: admission policies, webhooks, validation, rights, sizes.
 
 Does: collect them and make one piece of news of them from time to time, with
 what people can do.  Refuses: to retry (the watches bring the object back, and the

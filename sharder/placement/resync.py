@@ -64,6 +64,10 @@ class Superseded(Exception):
     """The membership has changed under a pass."""
 
 
+#: On which shards owners are that are not where the ring wants them, by uid.
+Elsewhere = dict[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """What one pass goes through.
@@ -116,9 +120,10 @@ class Resync:
         self.ended = False
         #: Whether they have found something on the wrong shard; until one over all of it finds nothing.
         self.found_some = False
-        #: Removed resources of which the last deep pass found no labelled object.
+        #: Removed resources of which the last deep pass found no labelled object, and those that were main and of
+        #: which it found each with its owner.
         self.removed_clean: frozenset[RingResource] = frozenset()
-        #: How many objects of each had labels of the ring when it was gone through last.
+        #: How many objects of each had labels of the ring, or were not with their owner, when it was gone through last.
         self.removed_left: dict[RingResource, int] = {}
         #: Resources that could not be read, and why; forgotten when passes have gone through everything again.
         self.failures: dict[RingResource, ShardingError] = {}
@@ -250,6 +255,8 @@ class Resync:
         started = self._clock.monotonic()
         objects = misplaced = 0
         clean: set[RingResource] = set()
+        joined = {each for each in self._scope.resources.values() if each.was_main and self._owners_rest(each)}
+        elsewhere: Elsewhere = {}
         errors: list[ShardingError] = []
         for number, resource in self._scope.resources.items():
             if not which.deep and resource.subject.role is Role.CONTROLLED:
@@ -257,15 +264,18 @@ class Resync:
             if which.namespace is not None and not resource.subject.resource.namespaced:
                 continue
             try:
-                seen, found = await self._pass_resource(number, resource, which)
+                seen, found = await self._pass_resource(number, resource, which, elsewhere)
             except ShardingError as error:
                 self.failures[resource] = error
                 errors.append(error)
+                joined = {each for each in joined if each.subject.main != resource.subject.main}
                 continue
             objects, misplaced = objects + seen, misplaced + found
             if resource.removed and which.namespace is None:
                 self.removed_left[resource] = seen
-            if resource.removed and not seen:
+            if resource.was_main and which.namespace is None:
+                self.removed_left[resource] = found
+            if (resource.removed and not seen) or (resource in joined and not found and self._owners_rest(resource)):
                 clean.add(resource)
         if which.deep and which.namespace is None and started >= self._state.settles_at:
             self.removed_clean = frozenset(clean)
@@ -275,7 +285,19 @@ class Resync:
             self._counters.resynced(self._scope.name, objects, misplaced, self._clock.monotonic() - started)
         return misplaced
 
-    async def _pass_resource(self, number: int, resource: RingResource, which: Pass) -> tuple[int, int]:
+    def _owners_rest(self, joining: RingResource) -> bool:
+        """Whether nothing of a family is on its way, but for drains of what is asked back."""
+        for number, resource in self._scope.resources.items():
+            for kind in Pending if resource.subject.main == joining.subject.main else ():
+                informer = self._backlog.informers.get(number, kind)
+                asked_back = resource.was_main and kind is Pending.DRAINING
+                if informer is not None and not asked_back and (len(informer) or not informer.synced):
+                    return False
+        return True
+
+    async def _pass_resource(
+        self, number: int, resource: RingResource, which: Pass, elsewhere: Elsewhere
+    ) -> tuple[int, int]:
         """Offer what is misplaced; returns how many objects there are, and how many of them are misplaced."""
         unwatched = which.deep and self._backlog.informers.get(number, Pending.UNASSIGNED) is None
         everything = (which.unlabelled or unwatched) and not resource.removed
@@ -284,13 +306,14 @@ class Resync:
         # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
         busy = not which.deep or not self._nothing_waits()
         sieve = Sieve(resource.subject.role, self._members.membership, removed=resource.removed)
+        noted = elsewhere if resource.was_main or self._scope.keeps_owners(resource) else None
         seen = found = 0
         async for batch in read_all(self._api, resource.subject.resource, which.namespace, selector, busy=busy):
             if is_superseded(self._state, generation):
                 raise Superseded
             seen += len(batch)
             for obj in batch:
-                if self._keeps(sieve, resource, obj.metadata):
+                if self._keeps(sieve, resource, obj.metadata, noted):
                     found += 1
                     if not self._enqueue(number, obj):
                         self._on(Event.LEFT_OUT, Asked(namespaces=which.again))
@@ -317,11 +340,15 @@ class Resync:
         self._backlog.enqueue_found(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj)
         return True
 
-    def _keeps(self, sieve: Sieve, resource: RingResource, meta: SlimMeta) -> bool:
-        labels = self._scope.labels
-        return sieve.keeps(
-            resource.subject.key_of(meta),
-            meta.label(labels.shard),
-            draining=meta.label(labels.drain) is not None,
-            in_scope=self._scope.includes(resource, meta),
-        )
+    def _keeps(self, sieve: Sieve, resource: RingResource, meta: SlimMeta, elsewhere: Elsewhere | None) -> bool:
+        labels, key, in_scope = self._scope.labels, resource.subject.key_of(meta), self._scope.includes(resource, meta)
+        label = meta.label(labels.shard)
+        if elsewhere is not None and resource.was_main:
+            return sieve.is_apart(key if in_scope else None, label, elsewhere.get(_owner(meta)))
+        if elsewhere is not None and label is not None and key is not None:
+            elsewhere |= {meta.uid: label} if label != self._members.membership.target(key) else {}
+        return sieve.keeps(key, label, draining=meta.label(labels.drain) is not None, in_scope=in_scope)
+
+
+def _owner(meta: SlimMeta) -> str:
+    return meta.controller.uid if meta.controller is not None else ""

@@ -19,18 +19,17 @@ def summarize(placement: Placement, now: float) -> Summary:
         *((each.subject.resource.group_resource, RESYNC, error) for each, error in resync.failures.items()),
     )
     clean = frozenset(each.subject.resource.group_resource for each in resync.removed_clean)
-    leaving = {
-        each.subject.resource.group_resource: resync.removed_left.get(each, -1)
-        for each in resources.values()
-        if each.removed and each not in resync.removed_clean
-    }
-    settled = resync.settled
+    left = {each: resync.removed_left.get(each, -1) for each in resources.values() if each not in resync.removed_clean}
+    leaving = {each.subject.resource.group_resource: number for each, number in left.items() if each.removed}
+    joining = {each.subject.resource.group_resource: number for each, number in left.items() if each.was_main}
+    settled = resync.settled and not joining
     at_rest = settled and not failures and not leaving and not placement.writer.refusals.pending
     return Summary(
         settled, counts, _oldest_drain(placement, now), failures, clean, leaving, at_rest,
         misplaced=not settled and resync.found_some,
         resynced=resync.ended,
         refused=not settled and placement.writer.refusals.any_lately(now),
+        joining=joining,
     )  # fmt: skip
 
 

@@ -43,7 +43,10 @@ class Assignment(Protocol):
 
     @property
     def removed_clean(self) -> frozenset[GroupResource]:
-        """Removed resources of which no object is any shard's any more."""
+        """Resources of which no shard has any more what it had of them by the ring as it was.
+
+        No object at all of those that are removed, and as a main object none of those that are controlled now.
+        """
 
     def take_refused(self) -> Refused | None:
         """News of objects that the API server lets nobody assign, if there are any and it is time to tell them."""

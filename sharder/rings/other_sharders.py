@@ -43,6 +43,8 @@ class OtherSharders:
         self._clock = clock
         #: When this leader removed one, by its name.
         self._removed: dict[str, float] = {}
+        #: By its name, the one that came back of which the log has a line, by its uid.
+        self._told: dict[str, str] = {}
 
     async def remove(self, ring: str, uid: str) -> tuple[str, float] | None:
         """Remove the configuration for the ring; else why not, and in how many seconds to come again."""
@@ -56,7 +58,9 @@ class OtherSharders:
             return None
         left = self._removed.get(name, float("-inf")) + AT_WORK_SECONDS - now
         if left > 0:
-            log.warning("another sharder is at work", extra={"ring": ring, "configuration": name})
+            if self._told.get(name) != found.metadata.uid:
+                self._told[name] = found.metadata.uid
+                log.warning("another sharder is at work", extra={"ring": ring, "configuration": name})
             return (
                 f"another sharder is at work: it has made MutatingWebhookConfiguration {name} again;"
                 " stop one of the two, which place objects differently",

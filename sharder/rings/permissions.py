@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sharder.core.rights import OWN_RULES, MissingRule
-from sharder.rbac import RING_VERBS
+from sharder.rbac import rules_on
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -32,8 +32,7 @@ MIN_PAUSE_SECONDS: Final = 0.05
 
 def rules_of_labels(resources: Iterable[GroupResource]) -> tuple[MissingRule, ...]:
     """What it takes to label objects of `resources`."""
-    rules = (MissingRule(verb, resource) for resource in resources for verb in RING_VERBS)
-    return tuple(dict.fromkeys((*rules, *OWN_RULES)))  # a ring may list namespaces or leases as well
+    return tuple(dict.fromkeys((*rules_on(resources), *OWN_RULES)))  # a ring may list namespaces or leases as well
 
 
 #: What it takes to assign ranges; nothing of the ring's resources.

@@ -1,8 +1,10 @@
-"""Which resources may carry a ring's labels although the ring lists them no longer.
+"""Which resources may carry a ring's labels although the ring lists them no longer, or not in the part that they had.
 
 The ring's status remembers them (`placedResources`), so that one that is taken off
 the list is cleaned up, whoever leads then.  Hence the order, which the caller keeps:
-a resource is written down before any of its objects gets a label.
+a resource is written down before any of its objects gets a label.  And it says as
+what they got it: one that was main and is controlled now is written down as controlled
+when shards have let go of what they had as main objects apart from its owners.
 
 What the API server calls them is looked up beside that, in a loop of its own: an API
 group that does not answer must keep nothing from being placed, of whatever ring.
@@ -59,6 +61,8 @@ class RemovedResources:
         )
         #: Taken off the ring, as `record` found last, each with whether it was controlled; and those asked for since.
         self._removed: dict[GroupResource, bool] = {}
+        #: Listed as controlled, and placed as main so far, as `record` found last.
+        self.were_main: frozenset[GroupResource] = frozenset()
         self._asked: set[GroupResource] = set()
         #: What they and the listed ones are called, as far as anybody has said; `None`: not served.
         self._known: dict[GroupResource, Resource | None] = {}
@@ -78,12 +82,17 @@ class RemovedResources:
         """Write down every resource that may carry the ring's labels: those that it had, and those of `resolved`.
 
         What the ring's spec names and `resolved` leaves out stays as it was: it is not served, or has to wait for
-        rights.  Returns those that the ring lists no longer, as far as it is known what they are called.
-        `status`: the ring's, as last seen.  `clean`: removed resources of which no object has labels any more.
+        rights.  What it had as main and lists as controlled stays main until shards have let go of it as that; these
+        are `were_main` then.  Returns those that the ring lists no longer, as far as it is known what they are called.
+        `status`: the ring's, as last seen.  `clean`: removed resources of which no object has labels any more, and
+        of `were_main` those whose objects are with their owners.
         Raises: ShardingError when it is not written down; then no object may get a label.
         """
         shown, before = dict(placed_resources(status)), self.written(status, resolved.spec.uid)
         listed = {each.resource.group_resource: each.role is Role.CONTROLLED for each in resolved.subjects()}
+        were_main = {name for name, controlled in listed.items() if controlled and before.get(name, True) is False}
+        self.were_main = frozenset(were_main - clean)
+        listed.update(dict.fromkeys(self.were_main, False))
         # Also what an owner that is not served controls: its labels are needed when it is served again.
         left_out = set(resolved.spec.named) - listed.keys()
         removed = {

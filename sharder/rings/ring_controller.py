@@ -255,21 +255,22 @@ class RingController:
         if ring.resolved is None:
             return None
         if self._assign_by is AssignBy.RANGES:
-            return await self._provide_ranges(ring.resolved)
+            return await self._provide_ranges(ring, ring.resolved)
         return await self._provide_labels(ring, ring.resolved)
 
-    async def _provide_ranges(self, resolved: ResolvedRing) -> str | None:
+    async def _provide_ranges(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
         self._place(resolved, Wanted(resolved, ()))
         await self._webhook.remove()  # of another ring of that name
+        failure = await self._remove_rival(ring)
         again = await self._permissions.check(RULES_OF_RANGES, forbidden=self.summarize().forbidden)
         self._queue.add_after(self.name, again, Priority.BULK)
-        return self._assignment.summarize().trouble or unsuited(resolved)
+        return failure or self._assignment.summarize().trouble or unsuited(resolved)
 
     async def _provide_labels(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
         """Have the ring's resources written down, placed, and brought to the webhook."""
         granted = await self._granted_part(ring, resolved)
         removed = await self._removed.record(ring.obj.status_dict, granted, self._assignment.removed_clean)
-        self._place(resolved, Wanted(granted, removed))
+        self._place(resolved, Wanted(granted, removed, self._removed.were_main))
         if not ring.unanswered or not self._webhook.exists:
             # One that is there may name more than can be looked up at present.
             pause = await self._webhook.apply(granted)

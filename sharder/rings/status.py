@@ -255,6 +255,7 @@ def health_of(
         overdue_before=summary.overdue_before,
         stuck_unlisted=stuck is not None and stuck.removed,
         leaving=tuple(sorted(summary.leaving.items())),
+        joining=tuple(sorted(summary.joining.items())),
     )
 
 

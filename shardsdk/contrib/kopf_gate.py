@@ -29,6 +29,7 @@ from shardsdk.contrib.kopf_daemons import Daemons
 from shardsdk.contrib.kopf_drains import Drains
 from shardsdk.contrib.kopf_families import Families, Family, Whose
 from shardsdk.errors import Conflict, FenceClosed, NotFound, NotServed, ShardingError
+from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.logs import logger_of
@@ -349,6 +350,9 @@ class Gate:
         try:
             answer = await self._api.patch(passing.resource, metadata["name"], metadata.get("namespace"), patch)
         except ShardingError as error:
+            if isinstance(error, NotFound):
+                where = (passing.resource, metadata["name"], metadata.get("namespace"), metadata["uid"])
+                error = await judge_absence(self._api, *where, error)
             unserved = self._unserved[passing.name] if isinstance(error, NotServed) else None
             if isinstance(error, Conflict | NotFound | FenceClosed) and unserved is None:
                 return _Outcome.OUTDATED

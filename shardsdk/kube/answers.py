@@ -42,6 +42,12 @@ _NO_SUCH_PATH: Final = "404 page not found"
 #: How an admission webhook's denial begins, and what follows its name; code and reason are as the webhook likes.
 #: Source: apiserver, pkg/admission/plugin/webhook/errors, ToStatusErr.
 _DENIAL: Final = ("admission webhook ", " denied the request")
+#: How etcd says that an object is too large, by 500: the first is its server's limit, the other its client's.
+#: Source: etcd, api/v3rpc/rpctypes.ErrGRPCRequestTooLarge; gRPC for Go.
+_TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
+
+#: The verbs that write an object that is there, and is named by the answer if it is not; a creation is told of others.
+_WRITING_ONE: Final = ("patch", "update", "delete")
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequest,
@@ -99,8 +105,10 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a Status that machines read."""
+    """The part of a Status that machines read; `name` and `kind`, a resource's plural, are of what it is about."""
 
+    name: str = ""
+    kind: str = ""
     retry_after_seconds: float | None = None
     causes: list[Cause] | None = None
 
@@ -140,8 +148,10 @@ def explain_status(target: Target, status: Status, *, retry_after_seconds: float
     pause = retry_after_seconds if retry_after_seconds is not None else _finite(details.retry_after_seconds)
     said = status.message[:MESSAGE_MAX_CHARACTERS] or "no message"
     message = f"{target}: {status.code} {status.reason or 'without reason'}: {said}"
-    leaf = _leaf(status)
-    if leaf is Forbidden and target.resource and f"cannot {target.verb} resource" in status.message:
+    leaf = _leaf(target, status)
+    if leaf is Forbidden and status.code == 404 and not _is_denial(status):
+        message += " — that is another object, without which this one may not be written: create it"
+    elif leaf is Forbidden and target.resource and f"cannot {target.verb} resource" in status.message:
         message += f" — {target.missing_rule}"
     elif target.lacks_namespace and leaf in (MethodNotAllowed, NotServed):
         # Not told before it is sent: a Resource may be declared so by mistake, and then there is nothing to give.
@@ -158,13 +168,33 @@ def _is_unserved(status: Status) -> bool:
     return not status.reason or _NO_SUCH_TYPE in status.message
 
 
+def _is_of_another(target: Target, status: Status) -> bool:
+    """Whether a write's 404 names an object that the target cannot be written without: a RoleBinding's role, perhaps.
+
+    Of an object whose namespace is gone nothing is left either.
+    """
+    named = status.details or StatusDetails()
+    if target.verb not in _WRITING_ONE or not (target.name and named.name):
+        return False
+    if (named.kind, named.name) == ("namespaces", target.namespace):
+        return False
+    # Some aggregated API servers name the Kind there, in its capitals.
+    kinds = {each.partition("/")[0] for each in (target.resource, named.kind) if each.islower()}
+    return named.name != target.name or len(kinds) > 1
+
+
 def _is_denial(status: Status) -> bool:
     """Whether an admission webhook has refused the request: with 404, perhaps, and about another object."""
     begin, then = _DENIAL
     return status.message.startswith(begin) and then in status.message
 
 
-def _leaf(status: Status) -> type[ApiError]:
+def _is_too_large(status: Status) -> bool:
+    """Whether that is why a write failed; else than after other 500s nothing of it was executed, nor ever will be."""
+    return status.code == 500 and any(said in status.message for said in _TOO_LARGE)
+
+
+def _leaf(target: Target, status: Status) -> type[ApiError]:
     causes = (status.details.causes if status.details else None) or []
     if any(cause.reason == _VERSION_TOO_LARGE for cause in causes):
         return Gone
@@ -177,9 +207,11 @@ def _leaf(status: Status) -> type[ApiError]:
             return Forbidden
         case 404, _ if _is_unserved(status):
             return NotServed
+        case 404, _ if _is_of_another(target, status):
+            return Forbidden
         case code, _ if code in _BY_STATUS:
             return _BY_STATUS[code]
-        case code, _ if 400 <= code < 500:
+        case code, _ if 400 <= code < 500 or _is_too_large(status):
             return BadRequest
         case _:
             return ServerError

@@ -1,6 +1,7 @@
 """Label, field and shard selectors as the API server reads them.
 
-Keys are not checked; the API server answers 400 to a malformed one.
+Keys are not checked; the API server answers 400 to a malformed one.  Values are written so that it reads back each
+as it was given: some names (those of Roles) have characters that mean something in a selector.
 
 >>> Selector(labels=join(exists("team"), not_in("tier", ["a", "b"]))).labels
 'team,tier notin (a,b)'
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = [
     "Selector",
@@ -21,6 +23,8 @@ __all__ = [
     "not_in",
     "within",
 ]
+
+_ESCAPES: Final = str.maketrans({each: f"\\{each}" for each in "\\,="})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def equals(key: str, value: str) -> str:
     >>> equals("metadata.name", "home")
     'metadata.name=home'
     """
-    return f"{key}={value}"
+    return f"{key}={_escaped(value)}"
 
 
 def differs(key: str, value: str) -> str:
@@ -84,7 +88,7 @@ def differs(key: str, value: str) -> str:
     >>> differs("metadata.namespace", "kube-system")
     'metadata.namespace!=kube-system'
     """
-    return f"{key}!={value}"
+    return f"{key}!={_escaped(value)}"
 
 
 def within(key: str, values: Iterable[str]) -> str:
@@ -107,6 +111,11 @@ def not_in(key: str, values: Iterable[str]) -> str:
     'tier,tier notin (web)'
     """
     return f"{key} notin ({_listed(values)})"
+
+
+def _escaped(value: str) -> str:
+    """As Go's `fields.EscapeValue`; a label's value has none of these."""
+    return value.translate(_ESCAPES)
 
 
 def _listed(values: Iterable[str]) -> str:

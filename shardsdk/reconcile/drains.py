@@ -24,6 +24,7 @@ from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity
 from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import Conflict, NotFound, NotServed
+from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
@@ -223,8 +224,12 @@ class Drains:
             if self._unserved.is_to_be_told():
                 log.warning("Could not acknowledge a drain: %s", error, extra=self._where(request))
             return RequeueAfter(self._unserved.again_in())
-        except NotFound:
-            return None
+        except NotFound as error:
+            # Not executed, whatever it means.
+            meant = await judge_absence(self._api, resource, request.name, namespace, metadata.uid, error)
+            if meant is error:
+                return None
+            raise meant from error
         except Exception:
             state.settled_at = None  # this write itself may still be executed
             raise

@@ -23,6 +23,9 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NONE: Final[Mapping[str, str]] = {}
 _SHARD: Final = re.compile(r"shardRange\((?P<field>[a-z.]+), '(?P<start>0x[0-9a-f]+)', '(?P<end>0x[0-9a-f]+)'\)")
 _TERMS: Final = re.compile(r",(?![^()]*\))")
+#: Of fields: the terms, then what one consists of.  A backslash takes what follows for a part of the value.
+_FIELD_TERMS: Final = re.compile(r"(?:\\.?|[^\\,])+", re.DOTALL)
+_FIELD_TERM: Final = re.compile(r"(?P<key>[^=!]*)(?P<verb>!=|==?)(?P<value>(?:\\[\\,=]|[^\\,=])*)", re.DOTALL)
 
 
 def matches(thing: Mapping[str, Any], namespace: str | None, selector: Selector) -> bool:
@@ -34,7 +37,7 @@ def matches(thing: Mapping[str, Any], namespace: str | None, selector: Selector)
 def matcher(namespace: str | None, labels: str, fields: str, shards: str = "") -> Callable[[Mapping[str, Any]], bool]:
     """What a list or watch asks for, as a function of an object: it is asked of each at each of its changes."""
     of_labels = [_label(term) for term in _split(labels)]
-    of_fields = [_field(term) for term in _split(fields)]
+    of_fields = [_field(term) for term in _split_fields(fields)]
     in_shards = _shards(shards) if shards else None
 
     def selects(thing: Mapping[str, Any]) -> bool:
@@ -53,6 +56,10 @@ def matcher(namespace: str | None, labels: str, fields: str, shards: str = "") -
 
 def _split(text: str) -> tuple[str, ...]:
     return tuple(term.strip() for term in _TERMS.split(text)) if text.strip() else ()
+
+
+def _split_fields(text: str) -> tuple[str, ...]:
+    return tuple(term.strip() for term in _FIELD_TERMS.findall(text) if term.strip())
 
 
 def _label(term: str) -> Callable[[Mapping[str, str]], bool]:
@@ -99,19 +106,18 @@ def _value(text: str) -> str:
 
 
 def _field(term: str) -> Callable[[Mapping[str, Any]], bool]:
-    key, differs, value = term.partition("!=")
-    if not differs:
-        key, equals, value = term.partition("=")
-        value = value.removeprefix("=")
-        if not equals:
-            raise BadRequest(f"field selector {term!r} is not understood", status=400, reason="BadRequest")
+    """Raises: BadRequest for what an API server cannot read, such as a value with a bare `,` or `=` of its own."""
+    read = _FIELD_TERM.fullmatch(term)
+    if read is None:
+        raise BadRequest(f"field selector {term!r} is not understood", status=400, reason="BadRequest")
+    key, differs, value = read["key"], read["verb"] == "!=", re.sub(r"\\(.)", r"\1", read["value"])
     path = key.split(".")
 
     def holds(thing: Mapping[str, Any]) -> bool:
         found: Any = thing
         for part in path:
             found = found.get(part) if isinstance(found, Mapping) else None
-        return (_text(found, key) == value) is not bool(differs)
+        return (_text(found, key) == value) is not differs
 
     return holds
 
@@ -129,7 +135,7 @@ def check_fields(resource: Resource, fields: str) -> None:
     Raises: BadRequest for a field by which an API server selects no objects of `resource`.
     """
     known = ("metadata.name", "metadata.namespace", *_FIELDS.get(str(resource.group_resource), ()))
-    for term in _split(fields):
+    for term in _split_fields(fields):
         name = re.split("[!=]", term, maxsplit=1)[0]
         if name not in known and (is_builtin(resource) or name.startswith("metadata.")):
             message = f"field label not supported: {name} ({resource.plural} are selected by {', '.join(known)})"

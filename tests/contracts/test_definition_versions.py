@@ -13,8 +13,8 @@ from shardsdk.kube.definitions import VERSION_ANNOTATION
 
 #: What each number of a definition stands for, from 1 on.
 DIGESTS = {
-    "clusterrings": ["a08836de41b707c2"],
-    "ringassignments": ["f10b806c380bcb7a"],
+    "clusterrings": ["e62dbe4e720f1488"],
+    "ringassignments": ["f10b806c380bcb7a", "589fe04fd6cd626a"],
 }
 
 

@@ -11,7 +11,7 @@ from sharder.kubectl.check.cluster import check_sharder, check_strangers
 from sharder.kubectl.check.evidence import Evidence
 from sharder.kubectl.check.findings import Finding, Level, failed, unknown
 from sharder.kubectl.check.rings import check_ring
-from sharder.kubectl.check.webhooks import check_webhook
+from sharder.kubectl.check.webhooks import check_other, check_webhook
 from sharder.kubectl.documents import findings_document, render_document
 from sharder.kubectl.explain.command import read_leader
 from sharder.kubectl.leader import Sharder
@@ -77,6 +77,8 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
             whole = not (about.undiscovered or about.missing)  # the sharder may know what is served no longer
             seen = await own.of_webhook(about.resolved, each.status, whole=whole)
             findings += check_webhook(seen, session.clock.now())
+        elif about.resolved is not None:
+            findings += check_other(*await own.of_other_sharder(about.resolved.spec))
         yield Section(each.name, tuple(findings))
 
 

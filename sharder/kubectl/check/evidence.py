@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sharder.core.ringspec import AssignBy, ResolvedRing
+from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
 from sharder.failures import leaves
 from sharder.kubectl.check.cluster import PERMISSIONS, SHARDER_RULES
@@ -22,10 +22,10 @@ from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, Webho
 from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.counting import Covers
 from sharder.kubectl.leader import Leading, Sharder
-from sharder.kubectl.outcomes import ONE_RESOURCE
+from sharder.kubectl.outcomes import ONE_RESOURCE, Unread
 from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.shards import read_shard_status
-from sharder.rbac import RING_VERBS
+from sharder.rbac import rules_on
 from shardsdk.errors import ApiError, Forbidden, Invalid, NotFound, ShardingError
 from shardsdk.kube.selectors import Selector, absent, equals, exists, join
 from shardsdk.kube.store import Key
@@ -81,7 +81,7 @@ class Evidence:
             else:
                 left = await self.reader.removed(ring, resolved.ring)
                 names = [each.resource.group_resource for each in (*resolved.ring.subjects(), *left)]
-                permissions = await self.permissions([(verb, name) for name in names for verb in RING_VERBS])
+                permissions = await self.permissions([(rule.verb, rule.resource) for rule in rules_on(names)])
         return RingEvidence(
             ring, overview, resolved.ring if resolved is not None else None,
             resolved.missing if resolved is not None else (), namespaces, permissions, self.leading,
@@ -151,6 +151,15 @@ class Evidence:
         return WebhookEvidence(
             resolved, read, configuration, service, serving, probe, other, whole, failures, waiting=waiting
         )
+
+    async def of_other_sharder(self, ring: RingSpec) -> tuple[str | None, tuple[Unread, ...]]:
+        """The webhook configuration that another sharder has made for a ring, and what of that could not be read."""
+        other, before = None, len(self.reader.gaps.found)
+        try:
+            other = await self.reader.go_webhook(ring)
+        except ONE_RESOURCE as error:
+            self.reader.gaps.note("its configuration", error)
+        return other, tuple(gap for gap in self.reader.gaps.found[before:] if not gap.denied)
 
     async def _service(self, named: Mapping[str, Any]) -> ServiceEvidence | None:
         namespace, name, port = str(named.get("namespace")), str(named.get("name")), named.get("port") or 443

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.core.problems import some
+from sharder.core.rights import MissingRule, remedy_to_grant
 from sharder.core.ringspec import AssignBy, ResolvedRing
 from sharder.core.shards import State
 from sharder.kubectl.check.cluster import PERMISSIONS
@@ -132,11 +133,15 @@ def check_permissions(evidence: RingEvidence) -> Iterator[Finding]:
     topic, name = "permissions", "/".join(evidence.account)
     condition = evidence.overview.condition("PermissionsGranted")
     said = condition.status if condition is not None and evidence.overview.up_to_date else None
-    remedy = f"kubectl sharding rbac {evidence.ring.name} | kubectl apply -f -"
+    show = f"kubectl sharding rbac {evidence.ring.name}"
+    remedy = f"{show} | kubectl apply -f -"
     if evidence.permissions is None:
         yield _permissions_by_condition(condition, said, remedy, failure_of(evidence.gaps, PERMISSIONS))
         return
-    denied = [f"{verb} {resource}" for (verb, resource), may in evidence.permissions.items() if not may]
+    lacking = [MissingRule(*each) for each, may in evidence.permissions.items() if not may]
+    denied = [str(each) for each in lacking]
+    if lacking and all(each.is_to_grant for each in lacking):
+        remedy = remedy_to_grant(show)  # the manifest does not grant that
     if not denied:
         yield good(topic, f"{name} may {', '.join(RING_VERBS)} every resource of the ring")
     elif said:

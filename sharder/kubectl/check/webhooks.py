@@ -8,7 +8,7 @@ is not called from here: only the API server's way to it counts.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -87,15 +87,20 @@ def part_in_force(ring: ResolvedRing, status: Mapping[str, Any]) -> ResolvedRing
     return granted_part(ring, placed, unwritten(ring, placed))
 
 
+def check_other(other: str | None, failures: Iterable[Unread]) -> Iterator[Finding]:
+    """What it means that another sharder has made the webhook configuration `other`; `failures`: what was not read."""
+    if other is not None:
+        yield problem(
+            _PART, f"MutatingWebhookConfiguration {other} of the Go sharder calls in for this ring, too",
+            "stop the Go sharder if it still runs; the leading sharder then removes its configuration within a minute",
+        )  # fmt: skip
+    yield from (failed(_PART, gap) for gap in failures)
+
+
 def check_webhook(evidence: WebhookEvidence, now: datetime) -> Iterator[Finding]:
     """Everything about it."""
     name = webhook_name(evidence.ring.spec.name)
-    if evidence.other is not None:
-        yield problem(
-            _PART, f"MutatingWebhookConfiguration {evidence.other} of the Go sharder calls in for this ring, too",
-            "stop the Go sharder if it still runs; the leading sharder then removes its configuration within a minute",
-        )  # fmt: skip
-    yield from (failed(_PART, gap) for gap in evidence.failures)
+    yield from check_other(evidence.other, evidence.failures)
     if not evidence.read:
         yield from _check_reach(evidence, read=False)
         return

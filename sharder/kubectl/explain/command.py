@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sharder.core.decisions import is_owner
-from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject
+from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject, placed_resources
 from sharder.kubectl.catalog import Catalog, read_catalog
 from sharder.kubectl.cluster import Reader, Resolved, Ring, ages_of
 from sharder.kubectl.documents import explanations_document, render_document
@@ -156,8 +156,8 @@ async def _explain(
     seen = await reader.leases(ring.name)
     shard_statuses = tuple(read_shard_status(lease, now) for lease in seen.leases or ())
     by_ranges = ring.spec.assign_by is AssignBy.RANGES
-    # What has a shard is where its owner is, in whatever namespace, if that owner has none.
-    stays = subject.owners_stay and not by_ranges and meta.label(ring.spec.labels.shard) is not None
+    # It is where its owner is, in whatever namespace, if that owner has none.
+    stays = subject.owners_stay and not by_ranges
     known = Known(
         ring=resolved,
         subject=subject,
@@ -170,6 +170,8 @@ async def _explain(
         conditions=read_conditions(ring.status, ages_of(ring.status, now)),
         up_to_date=ring.up_to_date,
         leading=leading,
+        was_main=subject.role is Role.CONTROLLED
+        and dict(placed_resources(ring.status)).get(resource.group_resource) is False,
     )
     return explain_range(known, await reader.ranges(ring.spec, seen)) if by_ranges else explain(known)
 

@@ -49,6 +49,7 @@ class Known:
 
     `membership` None: the leases could not be read.  `covered` None: the
     namespace could not.  `leading` None: nothing is known of a leading sharder.
+    `was_main`: its resource is controlled, and was main until the ring was edited; shards have not let go of all of it.
     """
 
     ring: ResolvedRing
@@ -61,6 +62,12 @@ class Known:
     conditions: tuple[Condition, ...]
     up_to_date: bool
     leading: Leading | None
+    was_main: bool = False
+
+    @property
+    def role(self) -> Role:
+        """As what it changes hands."""
+        return Role.MAIN if self.was_main else self.subject.role
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ def explain(known: Known) -> Explanation:
     key, desired = _desired(known)
     outcome = None
     if known.membership is not None and known.covered is not None and desired is not None:
-        outcome = decide(Facts(known.subject.role, current, draining, known.covered, desired, known.membership))
+        outcome = decide(Facts(known.role, current, draining, known.covered, desired, known.membership))
     where = _where(desired) if known.covered is not False else None
     return Explanation(
         ring=known.ring.spec.name,
@@ -196,7 +203,7 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
             return f"the next resync asks {current} to let go of it (drain label); then {whither}"
         case Decision.AWAIT:
             return f"{current} has been asked to let go (drain label) and has not answered yet"
-        case Decision.MOVE if known.subject.role is Role.MAIN or current is None:
+        case Decision.MOVE if known.role is Role.MAIN or current is None:
             if not any(each.taken_over for each in known.shard_statuses if each.name == current):
                 return f"the sharder moves it to {outcome.target} once it holds the lease of {current}"
             return (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from sharder.core.ringspec import parse_ring
-from sharder.rbac import ring_role, ring_roles
+from sharder.rbac import RING_VERBS, render_roles, ring_role, ring_roles, rules_on
 from shardsdk.protocol.objects import GroupResource
 
 RING = {
@@ -57,3 +58,44 @@ def test_of_a_ring_by_ranges_the_sharder_may_touch_nothing() -> None:
     role, binding = ring_roles([(parse_ring({"metadata": {"name": "example"}, "spec": spec}), {})], ("team", "sharder"))
     assert role["rules"] == []
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def rbac(*plurals: str) -> list[GroupResource]:
+    return [GroupResource("rbac.authorization.k8s.io", plural) for plural in plurals]
+
+
+@pytest.mark.parametrize(
+    ("plural", "rights"),
+    [
+        ("roles", ["escalate roles"]),
+        ("clusterroles", ["escalate clusterroles"]),
+        ("rolebindings", ["bind roles", "bind clusterroles"]),
+        ("clusterrolebindings", ["bind clusterroles"]),
+    ],
+)
+def test_what_grants_rights_takes_more_than_patch_and_no_manifest_grants_that(plural: str, rights: list[str]) -> None:
+    resources = rbac(plural)
+    wanted = [f"{right}.rbac.authorization.k8s.io" for right in rights]
+    assert [str(rule) for rule in rules_on(resources) if rule.verb not in RING_VERBS] == wanted
+    role, _ = ring_role("example", resources)
+    assert [rule["verbs"] for rule in role["rules"]] == [["list", "watch", "patch"]]
+
+
+def test_a_role_of_another_group_takes_no_more_than_others() -> None:
+    assert {rule.verb for rule in rules_on([GroupResource("example.org", "roles")])} == set(RING_VERBS)
+
+
+def test_what_is_not_granted_is_printed_as_a_comment_with_what_it_costs() -> None:
+    spec = {"resources": [{"resource": "secrets", "controlledResources": [
+        {"group": "rbac.authorization.k8s.io", "resource": "rolebindings"},
+    ]}]}  # fmt: skip
+    ring, account = parse_ring({"metadata": {"name": "example"}, "spec": spec}), ("team", "sharder")
+    text = render_roles(iter([(ring, {})]), account)
+    comment = [line for line in text.splitlines() if line.startswith("#")]
+    assert any("any right" in line for line in comment)
+    assert [yaml.safe_load(line.removeprefix("#"))[0] for line in comment if "apiGroups" in line] == [
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "clusterroles"], "verbs": ["bind"]}
+    ]
+    assert list(yaml.safe_load_all(text)) == ring_roles([(ring, {})], account)
+    assert "any right" not in render_roles([(ring, {})], account, "json")
+    assert not render_roles([(parse_ring(RING), {})], account).startswith("#")

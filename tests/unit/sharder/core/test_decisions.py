@@ -67,13 +67,13 @@ def expected(facts: Facts) -> Decision:
     main, available = facts.role is Role.MAIN, facts.shard_label in facts.membership.available
     nobody, stranded = facts.shard_label is None, facts.shard_label is not None and not available
     desired = facts.desired
-    if isinstance(desired, NoKey):
+    if isinstance(desired, NoKey) and not main:
         return Decision.IGNORE
     if facts.shard_label in ("twin", "mixed"):
         return Decision.DEFER
     if main and facts.draining and available:
         return Decision.AWAIT
-    if not facts.in_scope:
+    if not facts.in_scope or isinstance(desired, NoKey):
         if nobody:
             return Decision.KEEP
         if not main and isinstance(desired, OwnerMoves):
@@ -141,7 +141,7 @@ def test_nothing_is_taken_from_an_available_shard_that_is_not_draining_its_main_
 def test_nothing_is_drained_toward_a_shard_that_is_not_ready() -> None:
     for facts in ALL:
         outcome = decide(facts)
-        if outcome.decision is Decision.DRAIN and facts.in_scope:
+        if outcome.decision is Decision.DRAIN and facts.in_scope and not isinstance(facts.desired, NoKey):
             assert outcome.target in facts.membership.ready
 
 

@@ -106,6 +106,20 @@ def test_a_bad_resource_is_told_with_its_path(resources: Any, paths: list[str]) 
     assert problems_of(ring(resources)) == paths
 
 
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [{"resource": "events"}, {"group": "events.k8s.io", "resource": "events"}],
+        [{"group": "events.k8s.io", "resource": "events", "controlledResources": [{"resource": "events"}]}],
+    ],
+)
+def test_what_is_kept_once_and_served_twice_is_listed_once(resources: list[dict[str, Any]]) -> None:
+    with pytest.raises(InvalidRing, match="are the same objects as"):
+        parse_ring(ring(resources))
+    one = {"group": "events.k8s.io", "resource": "events"}
+    assert [main.resource for main in parse_ring(ring([one])).resources] == [GroupResource("events.k8s.io", "events")]
+
+
 def test_everything_wrong_is_told_at_once() -> None:
     raw = ring([{"resource": "*"}], name="x" * 64, namespaceSelector=1, watchUnassignedControlled="no")
     assert problems_of(raw) == [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sharder.core.problems import Problem
-from sharder.core.rights import MissingRule
+from sharder.core.rights import MissingRule, rights_to_grant
 from sharder.core.status import (
     ConditionType,
     Health,
@@ -75,6 +75,11 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
             {"denied": (MissingRule("watch", DEPLOYMENTS),)},
             {"PermissionsGranted": "False"},
             ("PermissionsGranted", "watch deployments.apps"),
+        ),
+        (
+            {"denied": rights_to_grant([GroupResource("rbac.authorization.k8s.io", "roles")])},
+            {"PermissionsGranted": "False"},
+            ("PermissionsGranted", "may not escalate roles.rbac.authorization.k8s.io; what grants rights that the"),
         ),
         (
             {"denied": (MissingRule("watch", NAMESPACES.group_resource),)},

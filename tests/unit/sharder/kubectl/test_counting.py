@@ -78,13 +78,13 @@ def test_what_left_the_scope_and_still_has_a_label_is_leaving() -> None:
     assert owners.by_shard == {"one": 1}
 
 
-def test_a_child_with_a_shard_stays_with_an_owner_that_has_no_namespace() -> None:
+def test_a_child_is_with_an_owner_that_has_no_namespace_wherever_it_is() -> None:
     main = ResolvedMain(Resource("", "v1", "secrets", "Secret", namespaced=False))
     tally = Tally(Subject(Role.CONTROLLED, CONFIGMAP.resource, main))
     census = Census(LABELS, members("one"), covers)
     census.add(tally, glimpse("labelled", "one", namespace=OUTSIDE, owner="a"))
     census.add(tally, glimpse("unlabelled", namespace=OUTSIDE, owner="a"))
-    assert dict(tally.troubles) == {}
+    assert dict(tally.troubles) == {Trouble.UNASSIGNED: 1}
 
 
 def test_where_nobody_knows_the_scope_only_unlabelled_objects_are_unjudged() -> None:

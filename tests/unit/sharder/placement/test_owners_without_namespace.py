@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
 from shardsdk.testing.memory import MemoryServer, Object
@@ -19,14 +21,14 @@ OURS: Final = {"matchLabels": {"team": "ours"}}
 [NAME] = names_on("two", "one", "two", resource=PROJECTS, namespace="")
 
 
-def make_projects(clock: VirtualClock, *, shard: str | None = None) -> tuple[Stage, Object]:
+def make_projects(clock: VirtualClock, *, shard: str | None = None, **spec: Any) -> tuple[Stage, Object]:
     """A ring of projects and what they control in namespace `inside`; `outside` is not the ring's.  And one project."""
     server = MemoryServer()
     for name, team in (("inside", "ours"), ("outside", "theirs"), (SHARDS, ""), ("sharding-system", "")):
         labels = {"kubernetes.io/metadata.name": name, "team": team}
         server.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
     stage = Stage(clock, server, MemoryApi(server, clock, served=(PROJECTS, CHILDREN)))
-    stage.create(CLUSTERRINGS, ring(FAMILY, namespaceSelector=OURS), None)
+    stage.create(CLUSTERRINGS, ring(FAMILY, namespaceSelector=OURS, **spec), None)
     stage.start("one")
     return stage, stage.create(PROJECTS, thing(NAME, shard=shard), None)
 
@@ -92,3 +94,20 @@ async def test_the_ring_settles_when_the_namespace_of_a_child_leaves_it(clock: V
         await stage.pass_time(150)
         assert stage.condition("Settled") == "True"
         assert stage.label(CHILDREN, "inside", "inside") == "one"
+
+
+@in_virtual_time
+@pytest.mark.parametrize("watched", [True, False])
+async def test_a_child_without_a_shard_gets_its_owners_wherever_it_is(clock: VirtualClock, watched: bool) -> None:
+    stage, owner = make_projects(clock, shard="one", watchUnassignedControlled=watched)
+    create_child(stage, owner, "before", "outside")
+    async with leading(stage):
+        await settled(stage)
+        assert stage.label(CHILDREN, "before", "outside") == "one"
+        stage.server.patch(NAMESPACES, "inside", None, {"metadata": {"labels": {"team": "theirs"}}})
+        for namespace in ("inside", "outside"):
+            create_child(stage, owner, f"later-{namespace}", namespace)
+            await stage.until(
+                lambda namespace=namespace: stage.label(CHILDREN, f"later-{namespace}", namespace) == "one",  # type: ignore[misc]
+                seconds=10 if watched else 400,
+            )

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from sharder.core.summary import Refused
 from sharder.rings.status import REFUSED
 from shardsdk.errors import Conflict, Forbidden, Invalid, ShardingError
+from shardsdk.kube.answers import Status, StatusDetails, Target, explain_status
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -74,6 +76,43 @@ async def test_the_event_names_object_shard_answer_and_remedy(clock: VirtualCloc
     assert message.startswith("configmaps default/stuck-0 cannot be given to shard one: ")
     assert "a policy says no" in message
     assert "policy, webhook or validation" in message
+
+
+def answered(code: int, reason: str, message: str, details: StatusDetails | None = None) -> ShardingError:
+    target = Target("patch", "rbac.authorization.k8s.io", "rolebindings", "default", "stuck-0")
+    return explain_status(target, Status(code, reason, message, details))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (answered(404, "NotFound", 'roles "reader" not found', StatusDetails("reader", "roles")), "create it"),
+        (answered(500, "", "etcdserver: request is too large"), "make it smaller"),
+    ],
+)
+@in_virtual_time
+async def test_a_child_that_is_there_and_cannot_be_written_is_told_and_moves_with_its_owner(
+    clock: VirtualClock, error: ShardingError, told: str
+) -> None:
+    """Whatever the code of the answer makes of it: that the child is gone, or that it will pass."""
+    stage, api = refusing_stage(clock)
+    api.refused["stuck-0"] = error
+    create_family(stage, "stuck", shard=None, children=(None,))
+    async with leading(stage):
+        await stage.until(lambda: bool(stage.events.of(REFUSED)))
+        assert told in stage.events.of(REFUSED)[0]
+        await stage.pass_time(60)
+        assert stage.label(OWNERS, "stuck") is None
+        api.refused.clear()
+        await stage.until(lambda: stage.label(OWNERS, "stuck") == "one", seconds=61)
+        assert stage.label(CHILDREN, "stuck-0") == "one"
+
+
+def test_of_what_grants_rights_the_remedy_names_the_right() -> None:
+    roles = GroupResource("rbac.authorization.k8s.io", "roles")
+    role = Refused(roles, "n", "r", "given to shard one", "no", 0).render()
+    assert "or escalate roles.rbac.authorization.k8s.io (`sharder rbac RING` prints that rule" in role
+    assert role.endswith("; it is tried again by itself")
 
 
 @in_virtual_time

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
+from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.placement.labels import LabelAssignment
 from sharder.rings.deps import WebhookSettings
 from sharder.rings.ring_controller import RingController
 from shardsdk.errors import Forbidden, ServerError
 from shardsdk.kube.sessions import CONNECTIONS, Lane
-from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
+from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family
-from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, Stage, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
 
 WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
 
@@ -137,78 +137,6 @@ async def test_left_over_webhook_configurations_go_when_a_leader_begins(clock: V
         stage.create(WEBHOOK_CONFIGURATIONS, left, None)
     async with leading(stage, webhook=WEBHOOK):
         await stage.until(lambda: not stage.server.select(WEBHOOK_CONFIGURATIONS), seconds=10)
-
-
-def go_configuration(stage: Stage, **changes: Any) -> dict[str, Any]:
-    """As the Go sharder makes it for the ring."""
-    uid = stage.server.get(CLUSTERRINGS, RING, None)["metadata"]["uid"]
-    owner = {"apiVersion": CLUSTERRINGS.api_version, "kind": "ClusterRing", "name": RING, "uid": uid}
-    metadata = {"name": go_webhook_name(parse_ring_name(RING)), "ownerReferences": [{**owner, "controller": True}]}
-    return {"metadata": {**metadata, **changes}, "webhooks": []}
-
-
-@pytest.mark.parametrize("webhook", [WEBHOOK, None], ids=["webhook", "no webhook"])
-def test_the_go_sharders_configuration_goes_once_ours_is_there(webhook: WebhookSettings | None) -> None:
-    @in_virtual_time
-    async def story(clock: VirtualClock) -> None:
-        stage = make_stage(clock)
-        stage.create(CLUSTERRINGS, ring(), None)
-        theirs = stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)["metadata"]["name"]
-        async with leading(stage, webhook=webhook):
-            await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, theirs) is None, seconds=10)
-            ours = stage.server.find(WEBHOOK_CONFIGURATIONS, f"clusterring-{RING}")
-            assert (ours is None) == (webhook is None)
-
-    story()
-
-
-@in_virtual_time
-async def test_of_a_ring_that_cannot_be_used_the_go_sharders_configuration_goes_too(clock: VirtualClock) -> None:
-    """It calls into our webhook, which answers for no such ring."""
-    stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring({"group": "Not A Group", "resource": "x"}), None)
-    theirs = stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)["metadata"]["name"]
-    async with leading(stage, webhook=WEBHOOK):
-        await stage.until(lambda: stage.condition("Ready") == "False", seconds=10)
-        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, theirs) is None, seconds=10)
-
-
-@in_virtual_time
-async def test_a_configuration_that_looks_like_the_go_sharders_and_is_not_the_rings_stays(clock: VirtualClock) -> None:
-    stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    theirs = go_configuration(stage)
-    theirs["metadata"]["ownerReferences"][0]["uid"] = "another-ring-of-this-name"
-    stage.create(WEBHOOK_CONFIGURATIONS, theirs, None)
-    async with leading(stage, webhook=WEBHOOK):
-        await stage.until(lambda: stage.condition("Ready") == "True")
-        await stage.pass_time(120)
-        assert stage.server.find(WEBHOOK_CONFIGURATIONS, theirs["metadata"]["name"]) is not None
-
-
-@in_virtual_time
-async def test_a_go_sharder_that_is_at_work_still_is_named_and_left_its_configuration_for_a_minute(
-    clock: VirtualClock,
-) -> None:
-    stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    name = go_configuration(stage)["metadata"]["name"]
-
-    def there() -> bool:
-        return stage.server.find(WEBHOOK_CONFIGURATIONS, name) is not None
-
-    async with leading(stage, webhook=WEBHOOK):
-        await stage.until(lambda: stage.condition("Ready") == "True")
-        stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)
-        await stage.until(lambda: not there(), seconds=5)
-        stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)
-        await stage.until(lambda: stage.condition("Ready") == "False", seconds=5)
-        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-        assert f"another sharder is at work: it has made MutatingWebhookConfiguration {name}" in str(conditions)
-        await stage.pass_time(30)
-        assert there()
-        await stage.until(lambda: not there(), seconds=40)
-        await stage.until(lambda: stage.condition("Ready") == "True", seconds=5)
 
 
 @in_virtual_time

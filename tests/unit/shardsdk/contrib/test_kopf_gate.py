@@ -14,7 +14,9 @@ from kopf._core.engines.indexing import OperatorIndexers
 from kopf._core.reactor.inventory import ResourceMemories
 
 from shardsdk.contrib.kopf_gate import Gate
-from shardsdk.errors import NotServed
+from shardsdk.errors import NotFound, NotServed
+from shardsdk.kube import absence
+from shardsdk.protocol.objects import GroupResource
 from shardsdk.reconcile.drains import UNSERVED_SECONDS
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
@@ -259,6 +261,28 @@ async def test_what_is_not_served_for_a_while_is_given_away_when_it_is_again(
     await giving
     assert rig.labels() == {}
     assert clock.monotonic() - tried[-1] <= UNSERVED_SECONDS + 1
+
+
+@in_virtual_time
+async def test_what_is_there_though_its_patch_is_answered_with_404_is_given_away_when_it_may_be_written(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A RoleBinding whose Role is gone, to whoever may not bind any."""
+    monkeypatch.setattr(absence, "_BINDINGS", (GroupResource("", "secrets"),))
+
+    def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
+        raise NotFound('rolebindings "reader" not found', status=404, reason="NotFound")
+
+    rig = Rig(clock)
+    rig.secret()
+    drained = rig.change(drain="true")
+    rig.server.admit = refuse
+    giving = asyncio.create_task(rig.event("MODIFIED", drained, stream_pressure=asyncio.Event()))
+    await clock.sleep(30)
+    assert not giving.done()
+    rig.server.admit = lambda verb, resource, old, new: new
+    await giving
+    assert rig.labels() == {}
 
 
 @in_virtual_time

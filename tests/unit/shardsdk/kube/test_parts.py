@@ -38,6 +38,16 @@ def test_selectors_are_written_as_the_api_server_reads_them() -> None:
     assert str(Selector()) == "everything"
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("a,b", r"a\,b"), ("c=d", r"c\=d"), (r"e\f", r"e\\f"), ("n!=o", r"n!\=o"), (r"\,", r"\\\,"), ("a:x", "a:x")],
+)
+def test_what_a_name_has_of_a_selectors_own_characters_is_escaped(name: str, written: str) -> None:
+    """A Role may be called like that."""
+    assert selectors.equals("metadata.name", name) == f"metadata.name={written}"
+    assert selectors.differs("metadata.name", name) == f"metadata.name!={written}"
+
+
 def test_a_set_without_values_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         selectors.not_in("a", [])
@@ -165,6 +175,20 @@ def test_each_answer_has_its_leaf(status: int, reason: str, leaf: type[errors.Ap
     assert "because" in str(error)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "etcdserver: request is too large",
+        "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097413 vs. 2097152)",
+    ],
+)
+def test_what_etcd_finds_too_large_is_refused_for_good(said: str) -> None:
+    body = f'{{"kind":"Status","message":"{said}","code":500}}'.encode()
+    error = explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(500, body))
+    assert type(error) is errors.BadRequest
+    assert not errors.may_be_executed(error)
+
+
 #: What to do about each error.  Whoever changes this changes what users' loops do.
 RULES: dict[RetryRule, list[type[errors.ShardingError]]] = {
     RetryRule.NEVER: [
@@ -249,6 +273,47 @@ def test_a_denial_with_404_says_nothing_of_the_object_nor_of_its_type(said: byte
     assert type(error) is errors.Forbidden
     assert (error.status, error.reason) == (404, reason)
     assert "CustomResourceDefinition" not in str(error)
+
+
+def absent(kind: str, name: str) -> Refusal:
+    """As the API server says that an object is not there."""
+    said, details = f'{kind} \\"{name}\\" not found', f'{{"name":"{name}","kind":"{kind}"}}'
+    text = f'{{"kind":"Status","reason":"NotFound","message":"{said}","details":{details},"code":404}}'
+    return Refusal(404, text.encode())
+
+
+@pytest.mark.parametrize("verb", ["patch", "update", "delete"])
+@pytest.mark.parametrize(("kind", "name"), [("roles", "else"), ("clusterroles", "b"), ("rolebindings", "else")])
+def test_a_404_that_names_another_object_does_not_say_that_this_one_is_gone(verb: str, kind: str, name: str) -> None:
+    """Of the role that a RoleBinding names the API server itself speaks as of a RoleBinding."""
+    binding = Target(verb, "rbac.authorization.k8s.io", "rolebindings", "n", "b")
+    error = explain(binding, absent(kind, name))
+    assert type(error) is errors.Forbidden
+    assert f'{kind} "{name}" not found' in str(error)
+    assert str(error).endswith("without which this one may not be written: create it")
+
+
+@pytest.mark.parametrize("verb", ["get", "patch", "update", "delete"])
+@pytest.mark.parametrize(
+    ("resource", "kind", "name"),
+    [
+        ("widgets", "widgets", "a"),
+        ("widgets/status", "widgets", "a"),
+        ("widgets/scale", "widgets/scale", "a"),
+        ("widgets", "Widget", "a"),
+        ("widgets", "", ""),
+        ("widgets", "namespaces", "n"),
+    ],
+)
+def test_a_404_that_names_the_object_or_its_namespace_says_that_it_is_gone(
+    verb: str, resource: str, kind: str, name: str
+) -> None:
+    error = explain(Target(verb, "example.com", resource, "n", "a"), absent(kind, name))
+    assert type(error) is errors.NotFound
+
+
+def test_of_what_is_created_the_namespace_may_be_what_is_not_there() -> None:
+    assert type(explain(Target("create", "", "pods", "n", "a"), absent("namespaces", "n"))) is errors.NotFound
 
 
 def test_a_status_that_is_not_there_may_be_one_that_its_kind_does_not_have() -> None:

@@ -73,7 +73,8 @@ async def test_no_version_is_no_way_around_the_condition(clock: VirtualClock, no
 async def test_an_applied_child_gets_it_too_and_keeps_it_when_replaced(clock: VirtualClock) -> None:
     rig = Rig(clock)
     api, owner = await own_api(rig)
-    await api.patch(CONFIGMAPS, "child", "default", child_body(owner), kind=PatchKind.APPLY, field_manager="me")
+    child = {"apiVersion": "v1", "kind": "ConfigMap", **child_body(owner)}
+    await api.patch(CONFIGMAPS, "child", "default", child, kind=PatchKind.APPLY, field_manager="me")
     assert rig.labels("child", CONFIGMAPS) == {RING.shard: "shard-1"}
     await api.update(CONFIGMAPS, {**child_body(owner), "data": {"k": "v"}})
     assert rig.labels("child", CONFIGMAPS) == {RING.shard: "shard-1"}
@@ -96,10 +97,10 @@ async def test_the_main_object_is_written_only_as_it_was_read(clock: VirtualCloc
     rig = Rig(clock)
     api, _ = await own_api(rig)
     operations = [{"op": "add", "path": "/data", "value": {"k": "v"}}]
-    body: Any = operations if kind is PatchKind.JSON else {"data": {"k": "v"}}
+    body: Any = operations if kind is PatchKind.JSON else {"apiVersion": "v1", "kind": "Secret", "data": {"k": "v"}}
     rig.server.patch(SECRETS, "owner", "default", {"type": "theirs"})
     with pytest.raises(Conflict):
-        await api.patch(SECRETS, "owner", "default", body, kind=kind)
+        await api.patch(SECRETS, "owner", "default", body, kind=kind, field_manager="me")
     with pytest.raises(Conflict):
         await api.update(SECRETS, {"metadata": {"name": "owner", "namespace": "default"}, "data": {}})
     with pytest.raises(Conflict):

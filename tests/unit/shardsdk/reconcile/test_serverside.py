@@ -1,15 +1,17 @@
-"""An apply that is refused for what others have set names them, and nothing else."""
+"""An apply: what others have set that it is refused for is named, and maps that it has empty become so."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardsdk.errors import Forbidden, Invalid
+from shardsdk.kinds import CustomResource, Model, body_of
 from shardsdk.kube.api import Operation
 from shardsdk.protocol.objects import Resource
-from shardsdk.reconcile.serverside import others_entries, send_apply
+from shardsdk.reconcile.serverside import maps_to_empty, others_entries, send_apply
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -129,3 +131,109 @@ async def test_what_is_no_text_is_left_to_the_api_server(clock: VirtualClock, te
     api = Refusing(MemoryServer(), clock)
     with pytest.raises(Forbidden):
         await send_apply(api, SECRETS, "home", "default", {"stringData": texts}, owner="us", force=True)
+
+
+ENGINES = Resource("example.com", "v1", "engines", "Engine")
+THERE: dict[str, Any] = {"spec": {"limits": {"cpu": 1}, "parts": [{"name": "a/b", "limits": {"~/": 1}}]}}
+APPLIED = {
+    "f:limits": {"f:cpu": {}},
+    "f:parts": {'k:{"name":"a/b"}': {".": {}, "f:name": {}, "f:limits": {"f:~/": {}}}},
+}
+LIMITS = 'spec.limits: Invalid value: "null": spec.limits in body must be of type object: "null"'
+PART = LIMITS.replace("spec.limits", "spec.parts[0].limits")
+UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct"
+
+
+def refused_for(*problems: str) -> str:
+    said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    return f'Engine.example.com "home" is invalid: {said}'
+
+
+def to_empty(refusal: str, *others: dict[str, Any], **more: Any) -> list[str]:
+    ours = {"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": APPLIED}}
+    there = {"metadata": {"managedFields": [*others, ours]}, **THERE}
+    body = {"spec": {"limits": {}, "parts": [{"name": "a/b", "limits": {}}], **more}}
+    return maps_to_empty(there, body, "us", "", refusal)
+
+
+@pytest.mark.parametrize("problems", [(LIMITS,), (PART,), (LIMITS, PART), (LIMITS, UNCHECKED)])
+def test_an_apply_that_is_refused_for_null_alone_has_all_its_maps_emptied(problems: tuple[str, ...]) -> None:
+    assert to_empty(refused_for(*problems)) == ["/spec/limits", "/spec/parts/0/limits"]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        refused_for(LIMITS, "spec.image: Required value"),
+        refused_for("spec.image: Required value"),
+        refused_for(LIMITS.replace("limits", "others")),
+        refused_for(UNCHECKED),
+        "the server rejected our request due to an error in our request",
+    ],
+)
+def test_one_that_is_refused_for_something_else_is_left_as_it_is(refusal: str) -> None:
+    assert to_empty(refusal) == []
+
+
+@pytest.mark.parametrize("more", [{"manager": "kubectl"}, {"operation": "Update"}, {"subresource": "status"}])
+def test_a_map_in_which_others_have_something_is_not_emptied(more: dict[str, str]) -> None:
+    theirs = {"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": {"f:limits": {"f:cpu": {}}}}, **more}
+    assert to_empty(refused_for(PART), theirs) == ["/spec/parts/0/limits"]
+    assert to_empty(refused_for(LIMITS), theirs) == []
+
+
+def test_a_map_that_is_applied_with_something_in_it_or_not_at_all_is_not_emptied() -> None:
+    assert to_empty(refused_for(LIMITS), limits={"cpu": 2}) == to_empty(refused_for(LIMITS), limits=None) == []
+    assert to_empty(refused_for(PART), parts=[{"name": "c", "limits": {}}], limits={"cpu": 1}) == []
+
+
+@in_virtual_time
+async def test_a_map_that_is_applied_empty_becomes_so_and_stays_its_owners(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    api = MemoryApi(server, clock)
+
+    async def apply(**limits: Any) -> Any:
+        body = {
+            "apiVersion": "example.com/v1",
+            "kind": "Engine",
+            "metadata": {"name": "home"},
+            "spec": {"limits": limits},
+        }
+        return (await send_apply(api, ENGINES, "home", "default", body, owner="us", model=dict, force=True))["spec"]
+
+    for limits in ({"cpu": "1"}, {}, {}, {"cpu": "2", "tags": {"a": "1"}}, {"tags": {}}):
+        assert await apply(**limits) == {"limits": limits}
+    owners = server.get(ENGINES, "home", "default")["metadata"]["managedFields"]
+    assert [each["fieldsV1"] for each in owners if each["manager"] == "us"] == [
+        {"f:spec": {"f:limits": {"f:tags": {}}}}
+    ]
+
+
+class Limits(Model):
+    cpu: str = ""
+
+
+class EngineSpec(Model):
+    limits: Limits | None = None
+
+
+class Engine(CustomResource[EngineSpec], group="example.com", version="v1"):
+    """Null is a value of its limits."""
+
+
+@pytest.mark.parametrize("model", [Engine, dict])
+@in_virtual_time
+async def test_where_null_is_a_value_it_is_applied_once_more(clock: VirtualClock, model: Any) -> None:
+    said: list[Any] = [{"limits": None}, {"limits": {}}, {"limits": {"cpu": "1"}}]
+
+    class Nullable(MemoryApi):
+        async def send(self, operation: Operation[Any]) -> Any:
+            answer = {"metadata": {"name": "home"}, "spec": said.pop(0)}
+            return answer if model is dict else msgspec.convert(answer, Engine)
+
+    api = Nullable(MemoryServer(), clock)
+    for sent in (Engine("home", EngineSpec(Limits())), Engine("home", EngineSpec(Limits("1")))):
+        body = body_of(sent)
+        made = await send_apply(api, ENGINES, "home", "default", body, owner="us", model=model, force=True)
+        assert (made["spec"] if model is dict else msgspec.to_builtins(made.spec)) == body["spec"]
+    assert said == []

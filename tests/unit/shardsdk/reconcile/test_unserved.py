@@ -7,7 +7,9 @@ import logging
 import pytest
 
 from shardsdk.errors import NotServed
+from shardsdk.kube import absence
 from shardsdk.kube.answers import Status, StatusDetails, Target, explain_status
+from shardsdk.protocol.objects import GroupResource
 from shardsdk.reconcile.drains import TELL_SECONDS, UNSERVED_SECONDS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import RING, Rig
@@ -66,25 +68,32 @@ async def test_what_is_not_served_any_more_is_tried_and_told_now_and_then(
     assert len(caplog.records) <= 720 / TELL_SECONDS + 1
 
 
-@in_virtual_time
-async def test_what_cannot_be_written_without_another_object_is_given_away_once_that_is_there(
-    clock: VirtualClock,
+ROLE_GONE = Status(404, "NotFound", 'rolebindings "reader" not found', StatusDetails("reader", "rolebindings"))
+
+
+@pytest.mark.parametrize("name", ["mine", "reader"])
+def test_what_cannot_be_written_without_another_object_is_given_away_once_that_is_there(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A RoleBinding whose Role is gone, to whoever may not bind any: it is there all the same."""
-    rig = Rig(clock)
-    rig.secret("mine")
-    target = Target("patch", "rbac.authorization.k8s.io", "rolebindings", "default", "mine")
-    answer = Status(404, "NotFound", 'roles.rbac.authorization.k8s.io "mine" not found', StatusDetails("mine", "roles"))
+    """A RoleBinding whose Role is gone, to whoever may not bind any: it is there, also if both are called the same."""
+    monkeypatch.setattr(absence, "_BINDINGS", (GroupResource("", "secrets"),))
+    target = Target("patch", "rbac.authorization.k8s.io", "rolebindings", "default", name)
 
     def refuse(verb: str, resource: object, old: object, new: dict[str, object]) -> dict[str, object]:
-        raise explain_status(target, answer)
+        raise explain_status(target, ROLE_GONE)
 
-    async with rig.shard(owns=False):
-        await clock.sleep(5)
-        rig.drain("mine")
-        rig.server.admit = refuse
-        await clock.sleep(30)
-        assert RING.drain in rig.labels("mine")
-        rig.server.admit = lambda verb, resource, old, new: new
-        await clock.sleep(15)
-        assert rig.labels("mine") == {}
+    @in_virtual_time
+    async def drained(clock: VirtualClock) -> None:
+        rig = Rig(clock)
+        rig.secret(name)
+        async with rig.shard(owns=False):
+            await clock.sleep(5)
+            rig.drain(name)
+            rig.server.admit = refuse
+            await clock.sleep(30)
+            assert RING.drain in rig.labels(name)
+            rig.server.admit = lambda verb, resource, old, new: new
+            await clock.sleep(15)
+            assert rig.labels(name) == {}
+
+    drained()

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharder.core.webhookconfig import render_webhook
+from sharder.core.webhookconfig import go_webhook_name, render_webhook
 from sharder.kubectl.check.command import run_check
 from sharder.kubectl.leader import Sharder
 from sharder.kubectl.outcomes import ExitCode
 from shardsdk.errors import ShardingError
+from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.unit.sharder.kubectl.rings import (
@@ -139,3 +140,20 @@ async def test_while_a_resource_is_not_served_nobody_says_that_the_webhook_is_wr
     assert any("does not serve configmaps" in message for _, message in found["checksum", "spec"])
     told = [(level, message) for level, message in found["checksum", "webhook"] if "what the ring asks for" in message]
     assert [level for level, _ in told] == ["unknown"]
+
+
+async def test_another_sharders_webhook_configuration_for_a_ring_by_ranges_is_named() -> None:
+    """Such a ring has none of ours to look at."""
+    api = api_of()
+    spec = {"resources": [{"resource": "secrets"}], "assignment": "Ranges", "hashBy": "Namespace"}
+    api.server.arrange(CLUSTERRINGS, raw_ring("ranged", spec=spec), None)
+    assert ("ranged", "webhook") not in (await check(api, "ranged"))[1]
+    name = go_webhook_name(parse_ring_name("ranged"))
+    api.server.create(WEBHOOKS, {"metadata": {"name": name}, "webhooks": []}, None)
+    code, found = await check(api, "ranged")
+    [(level, message)] = found["ranged", "webhook"]
+    assert (code, level) == (ExitCode.WRONG, "problem")
+    assert name in message
+    api.failing = {("get", "mutatingwebhookconfigurations"): FAILURES[1]}
+    [(level, message)] = (await check(api, "ranged"))[1]["ranged", "webhook"]
+    assert (level, str(FAILURES[1]) in message) == ("unknown", True)

@@ -122,6 +122,13 @@ def test_missing_permissions_come_with_the_command_that_grants_them() -> None:
     assert finding.level is Level.PROBLEM
 
 
+def test_what_no_manifest_grants_is_not_said_to_come_by_applying_one() -> None:
+    finding = only(amiss(permissions={("escalate", GroupResource("rbac.authorization.k8s.io", "roles")): False}))
+    assert finding.message == "sharding-system/sharder may not escalate roles.rbac.authorization.k8s.io"
+    assert "`kubectl sharding rbac checksum` prints as a comment" in finding.remedy
+    assert "apply" not in finding.remedy
+
+
 def test_the_running_sharders_own_word_makes_it_a_warning() -> None:
     finding = only(amiss(permissions=denied("patch"), overview=granted(True)))
     assert finding.level is Level.WARNING

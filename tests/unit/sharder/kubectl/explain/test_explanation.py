@@ -118,6 +118,12 @@ def test_a_child_follows_its_owner_wherever_that_is() -> None:
         assert explanation.because == (f"children follow their owner: Secret owner is on shard {shard}",)
 
 
+def test_a_child_that_was_a_main_object_is_asked_back_first() -> None:
+    owner, membership = Owner("Secret", "owner", True, label="one"), members("one", "two")
+    then = "the next resync asks two to let go of it (drain label); then one gets it"
+    assert explain(known(CONFIGMAP, "two", membership=membership, owner=owner, was_main=True)).then == then
+
+
 def test_a_child_of_an_unassigned_owner_points_to_the_owner() -> None:
     explanation = explain(known(CONFIGMAP, owner=Owner("Secret", "owner", True)))
     assert explanation.then == "it waits: its owner has no shard yet; it follows its owner"
