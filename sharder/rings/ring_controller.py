@@ -157,13 +157,15 @@ class RingController:
 
     async def _follow_changes(self) -> None:
         """Look whenever something has changed, soon after; at rest nothing is looked at."""
+        failure = ""
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
-                at_rest = self._look()
-            except Exception:
-                log.exception("state of a ring not summed up", extra={"ring": self.name})
+                at_rest, failure = self._look(), ""
+            except Exception as error:
+                if failure != (failure := repr(error)):
+                    log.exception("state of a ring not summed up", extra={"ring": self.name})
                 at_rest = False
             if not at_rest:
                 self._changed.set()  # also what only time changes, as the age of a drain

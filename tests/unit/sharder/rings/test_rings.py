@@ -325,3 +325,21 @@ async def test_a_right_that_is_missing_for_what_was_taken_off_is_named(clock: Vi
         await stage.until(lambda: stage.condition("PermissionsGranted") == "False")
         conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
         assert any("may not patch configmaps" in each["message"] for each in conditions)
+
+
+@in_virtual_time
+async def test_a_bug_in_summing_a_ring_up_is_told_once_and_tried_on(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    tries: list[str] = []
+
+    def look(controller: RingController) -> bool:
+        tries.append(controller.name)
+        raise AssertionError(f"a bug {'at first' if len(tries) < 20 else 'of another kind'}")
+
+    monkeypatch.setattr(RingController, "_look", look)
+    async with leading(stage):
+        await stage.until(lambda: len(tries) > 40, seconds=120)
+    assert caplog.messages.count("state of a ring not summed up") == 2
