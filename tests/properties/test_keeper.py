@@ -40,6 +40,11 @@ TIMINGS = LeaseTimings()
 RATES = (0.9167, 1.0, 1.0833)
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 HOSTILE_SECONDS = 400.0
+#: What began while the world was hostile ends: the longest pause, the work after it, a restart.
+PAUSES = (0.5, 5.0, 12.0, 14.5, 40.0)
+ENDS = (0.0, 1.0, 5.0)
+RESTARTS = (0.0, 1.0, 20.0)
+SUBSIDING_SECONDS = max(PAUSES) + max(ENDS) + max(RESTARTS)
 #: A restart grace, a hold that a sharder left behind, a lease, and a few tries.
 RECOVERY_SECONDS = 30 + 30 + 15 + 15
 #: A lease is then held by one process without a break.
@@ -152,7 +157,7 @@ class World:
             return
         machine.alive = False
         instance = machine.instance if same_pod else f"uid-{self.next_number()}"
-        self.after(self.rng.choice((0.0, 1.0, 20.0)), lambda: self.boot(instance))
+        self.after(self.rng.choice(RESTARTS), lambda: self.boot(instance))
 
     def on(self, machine: Machine, event: Callable[[], None]) -> None:
         """`event` reaches the process: now, when it is resumed, or never."""
@@ -174,7 +179,7 @@ class World:
                 self.send(machine, action)
             case Stop(loss):
                 self.happened[f"lost: {loss.kind.name}"] += 1
-                self.after(self.rng.choice((0.0, 1.0, 5.0)), lambda: self.leave(machine))
+                self.after(self.rng.choice(ENDS), lambda: self.leave(machine))
             case Left(clean):
                 self.happened["left" if clean else "left behind"] += 1
                 self.end(machine, same_pod=self.rng.random() < 0.3)
@@ -319,7 +324,7 @@ class World:
             machine = self.rng.choice(alive)
             match self.rng.choice(("pause", "pause", "crash", "stop", "label", "meddle", "wall")):
                 case "pause":
-                    machine.paused_until = self.now + self.rng.choice((0.5, 5.0, 12.0, 14.5, 40.0))
+                    machine.paused_until = self.now + self.rng.choice(PAUSES)
                 case "crash":
                     self.end(machine, same_pod=self.rng.random() < 0.5)
                 case "stop":
@@ -369,7 +374,7 @@ def simulate(seed: int) -> Counter[str]:
     world = World(seed)
     world.run(HOSTILE_SECONDS)
     world.hostile = False
-    world.run(RECOVERY_SECONDS)
+    world.run(SUBSIDING_SECONDS + RECOVERY_SECONDS)
     before = world.holders()
     assert len(before) == 1, "once everything works again, somebody soon holds the lease"
     world.run(CALM_SECONDS)
