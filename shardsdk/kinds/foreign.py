@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds.constraints import Schema, check_null_of_enum
+from shardsdk.kinds.constraints import Schema, check_null_of_enum, set_bounds, set_list_type
 
 _KEPT: Final = (
     *("type", "description", "enum", "format", "pattern", "required", "nullable", "multipleOf", "uniqueItems"),
-    *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
 )
 _INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
 #: Formats that the API server's own types have, or that it knows; another would be passed over with a warning.
@@ -37,14 +37,15 @@ def _convert(given: Any, known: Schema, place: str, around: tuple[str, ...]) -> 
         del schema["format"]
     if "const" in given:
         schema["enum"] = [given["const"]]
-    for word, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if word in given:
-            schema |= {limit: given[word], word: True}
+    above, below = given.get("exclusiveMinimum"), given.get("exclusiveMaximum")
+    low, high = given.get("minimum", above), given.get("maximum", below)
+    set_bounds(schema, low, high, above=above is not None, below=below is not None)
     if given.get("default") is not None:
         schema["default"] = given["default"]
-    if schema.pop("uniqueItems", False):
-        schema["x-kubernetes-list-type"] = "set"
+    is_set = schema.pop("uniqueItems", False)
     _convert_inside(given, schema, known, place, around)
+    if is_set:
+        set_list_type(schema, "set", (), place)
     if not schema.get("type"):
         schema["x-kubernetes-preserve-unknown-fields"] = True
     return schema
@@ -85,10 +86,10 @@ def _union(given: Any, known: Schema, place: str, around: tuple[str, ...]) -> Sc
             return schema | {"nullable": True}
         check_null_of_enum(place, none_is_absent="default" in given and given["default"] is None)
         return schema
+    nullable = {"nullable": True} if len(choices) < len(given.get("anyOf") or given["oneOf"]) else {}
     types = {each.get("type") for each in choices}
     if types == {"integer", "string"}:
-        nullable = {"nullable": True} if len(choices) < len(given.get("anyOf") or given["oneOf"]) else {}
         return _INT_OR_STRING | beside | nullable
     if types == {"integer", "number"}:
-        return {"type": "number"} | beside
+        return {"type": "number"} | beside | nullable
     raise ConfigurationError(f"{place}: of unions a CRD can say `X | None` and `int | str` alone")

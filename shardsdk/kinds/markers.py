@@ -40,7 +40,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A string has that many characters, a list that many entries, a dict that many keys; `None`: no limit there."""
+    """How many characters a string has, bytes, entries a list, keys a dict; `None`: no limit there."""
 
     low: int | None = None
     high: int | None = None

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds.constraints import Schema, check_null_of_enum, constrain, rules_of
+from shardsdk.kinds.constraints import BASE64, Schema, check_null_of_enum, constrain, rules_of, set_list_type
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.markers import Column, ColumnType
 from shardsdk.kinds.wire import encode
@@ -29,14 +29,12 @@ from shardsdk.protocol.objects import SlimMeta
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
-#: Instead of the format `byte`, which an empty string has not.
-_BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _SCALARS: Final[dict[Any, Schema]] = {
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int64"},
     float: {"type": "number", "format": "double"},
     str: {"type": "string"},
-    bytes: {"type": "string", "pattern": _BASE64},
+    bytes: {"type": "string", "pattern": BASE64},
     datetime.datetime: {"type": "string", "format": "date-time"},
     datetime.date: {"type": "string", "format": "date"},
     uuid.UUID: {"type": "string", "format": "uuid"},
@@ -264,9 +262,9 @@ def _list_schema(origin: Any, arguments: tuple[Any, ...], walk: Walk) -> Schema:
     schema: Schema = {"type": "array", "items": items}
     entry = _unwrap(arguments[0])[0] if arguments else None
     if origin in (set, frozenset, AbstractSet):
-        schema["x-kubernetes-list-type"] = "set"
+        set_list_type(schema, "set", (), walk.place)
     elif keys := getattr(entry, "__list_map_keys__", ()):
-        schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+        set_list_type(schema, "map", keys, walk.place)
     return schema
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from shardsdk.errors import ConfigurationError, Conflict, NotFound, NotServed
 from shardsdk.objects.anew import ATTEMPTS, is_still
+from shardsdk.protocol.labels import LABEL_MAX_LENGTH, is_label_key
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.reconcile.context import Context
 
@@ -55,6 +56,11 @@ async def add_finalizer(context: Context[Any], name: str) -> bool:
     if "/" not in name:
         raise ConfigurationError(
             f"{name!r} is no finalizer: write a domain of yours in front, as in example.com/{name}"
+        )
+    if not is_label_key(name):
+        raise ConfigurationError(
+            f"{name!r} is no finalizer: write a domain in lower case, `/`, and up to {LABEL_MAX_LENGTH} letters,"
+            " digits, '-', '_' and '.', with a letter or a digit at both ends"
         )
     metadata = await _known(context)
     finalizers = metadata.finalizers or []

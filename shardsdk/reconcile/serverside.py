@@ -1,4 +1,8 @@
-"""One server-side apply, and when it is refused, who else has set entries of the lists that it is refused for.
+"""One server-side apply: what an API server makes null is made empty, and who is to blame for a refusal is named.
+
+Of a custom resource's map that is applied empty once its content was this owner's
+alone, an API server makes null, which it refuses for ever, or keeps where null is
+a value.  So the map is emptied by itself, and the apply sent again.
 
 A list with keys (a Service's ports) is merged entry by entry: one that somebody has
 given another key is theirs, and what is applied stands beside it as a further one.
@@ -14,14 +18,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from shardsdk.errors import Invalid, ShardingError
+from shardsdk.kinds.base import Kind
+from shardsdk.kinds.wire import encode
 from shardsdk.kube.api import PARTIAL, Api, PatchKind, T
 from shardsdk.protocol.objects import GroupResource, Resource
 
 SECRETS: Final = GroupResource("", "secrets")
 #: So many entries are named.
 NAMED: Final = 3
-#: Which entry of a list, by its place or by its keys.
-_ENTRY: Final = re.compile(r"\[[^\]]*\]")
+#: Which entry of a list, by its place or by its keys; several problems are in brackets, too.
+_ENTRY: Final = re.compile(r"(?<=\S)\[[^\]]*\]")
+_NULL: Final = 'Invalid value: "null": '
+#: What is said beside it where the schema has rules.
+_UNCHECKED: Final = re.compile(r'<nil>: Invalid value: "?null"?: some validation rules were not checked[^,\]]*')
 
 
 async def send_apply(
@@ -36,21 +45,33 @@ async def send_apply(
     model: type[T] = PARTIAL,
     force: bool,
 ) -> T:
-    """Apply `body` as the field owner `owner`; texts of a Secret go as data.
+    """Apply `body` as the field owner `owner`; texts of a Secret go as data, and maps that are empty become so.
 
     Raises: Conflict; Invalid, which names the entries of others that the API server may mean.
     """
     body = with_texts_as_data(resource, body)
-    try:
+
+    async def send() -> T:
         return await api.patch(
             resource, name, namespace, body, kind=PatchKind.APPLY, subresource=subresource, model=model,
             field_manager=owner, force=force,
         )  # fmt: skip
+
+    try:
+        made = await send()
     except Invalid as error:
         try:
             there: dict[str, Any] = await api.get(resource, name, namespace, model=dict)
         except ShardingError:
             raise error from None  # it is not there, or not to be read
+        if emptied := maps_to_empty(there, body, owner, subresource, str(error)):
+            # Of this version: by now there may be something of others in them, which makes a Conflict.
+            version = {"op": "add", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]}
+            changes = [version, *({"op": "replace", "path": each, "value": {}} for each in emptied)]
+            await api.patch(
+                resource, name, namespace, changes, kind=PatchKind.JSON, subresource=subresource, field_manager=owner
+            )
+            return await send()
         others = list(dict.fromkeys(others_entries(there, body, owner, subresource, str(error))))
         if not others:
             raise
@@ -60,6 +81,8 @@ async def send_apply(
             status=error.status,
             reason=error.reason,
         ) from None
+    # Kubernetes' own groups without a domain have no null, and drop what is empty.
+    return await send() if "." in resource.group and _is_null_there(body, made) else made
 
 
 def with_texts_as_data(resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,6 +99,67 @@ def with_texts_as_data(resource: Resource, body: Mapping[str, Any]) -> Mapping[s
     data = {name: b64encode(text.encode()).decode() for name, text in texts.items()}
     others = {name: value for name, value in body.items() if name != "stringData"}
     return {**others, "data": {**(body.get("data") or {}), **data}}
+
+
+def maps_to_empty(
+    there: Mapping[str, Any], body: Mapping[str, Any], owner: str, subresource: str, refusal: str
+) -> list[str]:
+    """JSON pointers to maps of the object that is there, if for nothing but some of them an apply was refused.
+
+    They are those that `body` has empty, and in which there is nothing but what `owner` applied.
+    """
+    ours, theirs, parts = {}, set[str](), _parts(body)
+    for entry in there["metadata"].get("managedFields") or ():
+        pointers = dict(_emptied(entry.get("fieldsV1") or {}, parts, there, "", ""))
+        applied = (entry.get("manager"), entry.get("operation"), entry.get("subresource", ""))
+        if applied == (owner, "Apply", subresource):
+            ours = pointers
+        else:
+            theirs |= pointers.keys()
+    left = said = _UNCHECKED.sub("", _ENTRY.sub("[]", refusal.partition(" is invalid: ")[2]))
+    found = {pointer: where for pointer, where in ours.items() if pointer not in theirs}
+    for where in found.values():
+        left = left.replace(f'{where}: {_NULL}{where} in body must be of type object: "null"', "")
+    return [] if left == said or left.strip("[], ") else list(found)
+
+
+def _parts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the metadata: there null is as if nothing were said, and of the labels one may be the shard's."""
+    return {name: part for name, part in body.items() if name != "metadata"}
+
+
+def _emptied(fields: Mapping[str, Any], body: Any, there: Any, pointer: str, where: str) -> Iterator[tuple[str, str]]:
+    """The maps that `body` has empty and that `there` are not, for what `fields` has in them; `where` a refusal is."""
+    if body == {} and isinstance(there, Mapping):
+        if there and fields.keys() - {"."}:
+            yield pointer, where
+        return
+    for name, below in fields.items():
+        sort, _, what = name.partition(":")
+        if sort == "f" and isinstance(body, Mapping) and isinstance(there, Mapping):
+            if what in body and what in there:
+                inner = f"{pointer}/{what.replace('~', '~0').replace('/', '~1')}"
+                yield from _emptied(below, body[what], there[what], inner, f"{where}.{what}" if where else what)
+        elif sort == "k" and isinstance(body, list) and isinstance(there, list):
+            keys = json.loads(what)
+            same = [each for each in body if _is_keyed(each, keys)]
+            for place, each in enumerate(there):
+                if same and _is_keyed(each, keys):
+                    yield from _emptied(below, same[0], each, f"{pointer}/{place}", f"{where}[]")
+
+
+def _is_null_there(body: Mapping[str, Any], made: object) -> bool:
+    """Whether a map that was applied empty is null in the answer, as far as that shows it."""
+    answer = encode(made) if isinstance(made, Kind) else made
+    return isinstance(answer, Mapping) and _lacks_empty(_parts(body), answer)
+
+
+def _lacks_empty(sent: Any, made: Any) -> bool:
+    if isinstance(sent, Mapping):
+        if not isinstance(made, Mapping):
+            return not sent and made is None
+        return any(_lacks_empty(value, made.get(name)) for name, value in sent.items())
+    return isinstance(sent, list) and isinstance(made, list) and any(map(_lacks_empty, sent, made))
 
 
 def others_entries(

@@ -14,6 +14,15 @@ from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import SECRETS, Rig
 
 MINE = "example.com/bucket"
+NO_FINALIZERS = (
+    "Example.com/bucket",
+    "example.com/my bucket",
+    "example.com/",
+    "/bucket",
+    "example.com/a/b",
+    f"example.com/{'a' * 64}",
+    f"{'a' * 254}/b",
+)
 
 
 def finalizers(rig: Rig, name: str = "a") -> list[str]:
@@ -163,17 +172,27 @@ async def test_nothing_is_added_to_an_object_that_is_being_deleted(clock: Virtua
     assert finalizers(rig) == ["example.com/other"]
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("bucket", "write a domain of yours in front, as in example.com/bucket"),
+        *((name, "write a domain in lower case, `/`, and up to 63 letters,") for name in NO_FINALIZERS),
+    ],
+)
 @in_virtual_time
-async def test_a_name_without_a_domain_is_refused_with_a_remedy(clock: VirtualClock) -> None:
+async def test_a_name_that_no_api_server_takes_is_refused_with_a_remedy(
+    clock: VirtualClock, name: str, remedy: str
+) -> None:
     rig = Rig(clock)
     messages: list[str] = []
 
     async def reconcile(context: Context[PartialObject]) -> None:
         with pytest.raises(ConfigurationError) as caught:
-            await add_finalizer(context, "bucket")
+            await add_finalizer(context, name)
         messages.append(str(caught.value))
 
     rig.secret("a")
     async with rig.shard(reconcile):
         await asyncio.sleep(1)
-    assert messages == ["'bucket' is no finalizer: write a domain of yours in front, as in example.com/bucket"]
+    (message,) = messages
+    assert message.startswith(f"{name!r} is no finalizer: {remedy}")

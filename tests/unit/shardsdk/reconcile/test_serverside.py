@@ -182,6 +182,14 @@ def test_a_map_in_which_others_have_something_is_not_emptied(more: dict[str, str
     assert to_empty(refused_for(LIMITS), theirs) == []
 
 
+def test_labels_stay_as_they_are() -> None:
+    fields = {"f:spec": APPLIED, "f:metadata": {"f:labels": {"f:a": {}}}}
+    ours = {"manager": "us", "operation": "Apply", "fieldsV1": fields}
+    there = {"metadata": {"managedFields": [ours], "labels": {"a": "1"}}, **THERE}
+    body: dict[str, Any] = {"metadata": {"labels": {}}, "spec": {"limits": {}}}
+    assert maps_to_empty(there, body, "us", "", refused_for(LIMITS)) == ["/spec/limits"]
+
+
 def test_a_map_that_is_applied_with_something_in_it_or_not_at_all_is_not_emptied() -> None:
     assert to_empty(refused_for(LIMITS), limits={"cpu": 2}) == to_empty(refused_for(LIMITS), limits=None) == []
     assert to_empty(refused_for(PART), parts=[{"name": "c", "limits": {}}], limits={"cpu": 1}) == []
@@ -201,7 +209,8 @@ async def test_a_map_that_is_applied_empty_becomes_so_and_stays_its_owners(clock
         }
         return (await send_apply(api, ENGINES, "home", "default", body, owner="us", model=dict, force=True))["spec"]
 
-    for limits in ({"cpu": "1"}, {}, {}, {"cpu": "2", "tags": {"a": "1"}}, {"tags": {}}):
+    story: list[dict[str, Any]] = [{"cpu": "1"}, {}, {}, {"cpu": "2", "tags": {"a": "1"}}, {"tags": {}}]
+    for limits in story:
         assert await apply(**limits) == {"limits": limits}
     owners = server.get(ENGINES, "home", "default")["metadata"]["managedFields"]
     assert [each["fieldsV1"] for each in owners if each["manager"] == "us"] == [
