@@ -11,7 +11,8 @@ Guarantees (tests/properties/test_cutting.py)
   `UNEVEN` times its part; what was cut stays as it was cut when it is asked again (where
   shards are to have equal parts; with others it may be moved once more).
 - A shard has at most `MOST_RANGES` ranges, which is what an API server filters cheaply,
-  and no more than 1.10 times its part, as far as single namespaces allow.
+  and no more than 1.10 times its part, as far as single namespaces allow.  In a ring of
+  more than `MAX_RANGES` / 16 shards it gets fewer (`most_ranges`).
 
 Namespaces are never split, and the cuts lie between those that exist: names that differ
 at their end have hashes close together, so equal widths would share nothing.
@@ -19,12 +20,12 @@ at their end have hashes close together, so equal widths would share nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby, pairwise
 from typing import Final, Protocol
 
 from sharder.core.slices import Slices, even_slices, slices_between
-from shardsdk.protocol.ranges import HashRanges, Named
+from shardsdk.protocol.ranges import MAX_RANGES, HashRanges, Named
 
 #: Of one shard.  Source: measured on Kubernetes 1.36.3; one match takes 1.1 µs with 1 range, 1.4 with 8, 4.6 with 64.
 MOST_RANGES: Final = 8
@@ -52,6 +53,14 @@ _PIECE: Final = 0.05
 #: others of its own, and each that it has already.
 _APART: Final = 0.1
 _EACH: Final = 0.01
+
+
+def most_ranges(shards: int) -> int:
+    """How many ranges each of so many shards gets at most; of a large ring they have to go into one RingAssignment.
+
+    Also while they change hands, as many bounds again as before.
+    """
+    return max(1, min(MOST_RANGES, MAX_RANGES // (2 * shards)))
 
 
 class Cut(Protocol):
@@ -126,11 +135,12 @@ def _give_away(slices: Slices, position: int, level: float, *, apart: bool) -> b
     run = slices.runs[position]
     left, right = slices.neighbours(position)
     best: tuple[float, str] | None = None
+    most = most_ranges(len(slices.names))
     for name in slices.names:
         room = level * slices.part[name] - slices.load[name]
         beside = name in (left, right)
         least = _SLIVER if beside else _PIECE
-        if room < least * slices.part[name] or not (beside or (apart and slices.count[name] < MOST_RANGES)):
+        if room < least * slices.part[name] or not (beside or (apart and slices.count[name] < most)):
             continue
         score = slices.ratio(name) + (0.0 if beside else _APART + _EACH * slices.count[name])
         best = min(best, (score, name)) if best is not None else (score, name)
@@ -163,22 +173,20 @@ def _feed(slices: Slices, come: Iterable[str]) -> None:
 def _take_where_two_meet(slices: Slices, name: str) -> None:
     least = _SLIVER * slices.part[name]
     while (need := slices.part[name] - slices.load[name]) > least:
-        level = slices.water_level(name, need)
+        surplus = slices.surplus(slices.water_level(name, need), but=name)
+        full = slices.count[name] >= min(_FIRST_RANGES, most_ranges(len(slices.names)))
         best, found = least, None
-        for before, after in pairwise((None, *slices.runs, None)):
-            sides = [run for run in (before, after) if run is not None]
-            fresh = all(run.owner != name for run in sides)
-            if fresh and slices.count[name] >= _FIRST_RANGES:
-                continue
-            gain = sum(slices.surplus(run, level, but=name) for run in sides)
-            if gain > best:
-                best, found = gain, (before, after)
+        for position, (left, right) in enumerate(pairwise((0.0, *surplus, 0.0))):
+            if left + right > best and not (full and name not in slices.sides(position)):
+                best, found = left + right, position
         if found is None:
             return
+        # Looked up before anything is taken from the first, which moves those behind it.
+        meet = [(at, slices.runs[at], surplus[at]) for at in (found - 1, found) if 0 <= at < len(surplus)]
         taken = slices.load[name]
-        for run, from_left in zip(found, (False, True), strict=True):
-            if run is not None and (amount := slices.surplus(run, level, but=name)) > 0:
-                slices.take_end(run, amount, name, from_left=from_left)
+        for at, run, amount in meet:
+            if amount > 0:
+                slices.take_end(run, amount, name, from_left=at == found)
         if slices.load[name] <= taken:
             return
 
@@ -188,9 +196,9 @@ def _take_from_neighbours(slices: Slices, name: str) -> None:
     while (need := slices.part[name] - slices.load[name]) > _SLIVER * slices.part[name]:
         beside = [
             (slices.ratio_of(run.owner), position, run, from_left)
-            for position, run in enumerate(slices.runs)
+            for position, run in slices.beside(name)
             for from_left, near in zip((True, False), slices.neighbours(position), strict=True)
-            if near == name and slices.may_give(run) and slices.ratio_of(run.owner) > _GENEROUS + _SLIVER
+            if near == name and slices.may_give(run.owner) and slices.ratio_of(run.owner) > _GENEROUS + _SLIVER
         ]
         taken = slices.load[name]
         for ratio, _, run, from_left in sorted(beside, reverse=True, key=lambda each: each[:2]):
@@ -205,49 +213,60 @@ def _take_from_neighbours(slices: Slices, name: str) -> None:
 
 def _take_one_by_one(slices: Slices, name: str) -> None:
     """The lightest of the fullest, where all have more than their part, and nobody a whole namespace too many."""
-    while slices.ratio(name) < _HUNGRY and slices.count[name] < _FIRST_RANGES:
-        ends = [
-            (-slices.ratio(run.owner), slices.weight(first, last), near != name, position, run.owner, first, last)
-            for position, run in enumerate(slices.runs)
-            for from_left, near in zip((True, False), slices.neighbours(position), strict=True)
-            if run.owner is not None and run.owner != name and slices.may_give(run)
-            for first, last in [slices.end_of(run, 0.0, from_left=from_left)]
-        ]
-        for ratio, weight, _, _, owner, first, last in sorted(ends):
+    most = min(_FIRST_RANGES, most_ranges(len(slices.names)))
+    while slices.ratio(name) < _HUNGRY and slices.count[name] < most:
+        for ratio, weight, owner, first, last in _lightest_ends(slices, name):
             # Whoever gives has something left, and is not better off than who takes was.
-            if 0 < weight < slices.load[owner] and (slices.load[name] + weight) / slices.part[name] < -ratio:
+            if 0 < weight < slices.load[owner] and (slices.load[name] + weight) / slices.part[name] < ratio:
                 slices.give(first, last, name)
                 break
         else:
             return
 
 
+def _lightest_ends(slices: Slices, name: str) -> Iterator[tuple[float, float, str, int, int]]:
+    """What the others could give of each run: of those with the highest ratio first, the lightest first."""
+    givers = sorted((each for each in slices.names if each != name), key=slices.ratio, reverse=True)
+    for ratio, owners in groupby(givers, key=slices.ratio):
+        ends = [
+            (slices.weight(first, last), near != name, position, owner, first, last)
+            for owner in owners
+            for position, run in slices.runs_of(owner)
+            for from_left, near in zip((True, False), slices.neighbours(position), strict=True)
+            for first, last in [slices.end_of(run, 0.0, from_left=from_left)]
+        ]
+        for weight, _, _, owner, first, last in sorted(ends):
+            yield ratio, weight, owner, first, last
+
+
 def _even(slices: Slices, begin_at: float) -> None:
     """Have those that have too much give it away, the fullest first, if one of more than `begin_at` can."""
-    full, stuck = begin_at, set[str]()
+    full = begin_at
+    #: Who could give nothing to anybody, and who has something else than then: nobody else is worth another try.
+    stuck: dict[str, set[str]] = {}
     while True:
-        over = [name for name in slices.names if slices.ratio(name) > full and name not in stuck]
-        if not over:
-            return
-        donor = max(over, key=lambda name: (slices.ratio(name), name))
-        if _give_some(slices, donor):
-            full = _FULL
-            stuck.clear()
+        over = [name for name in slices.names if slices.ratio(name) > full and stuck.get(name) != set()]
+        for donor in sorted(over, key=lambda name: (slices.ratio(name), name), reverse=True):
+            receiver = _give_some(slices, donor, stuck.get(donor, slices.names))
+            if receiver is not None:
+                break
+            stuck[donor] = set()
         else:
-            stuck.add(donor)
+            return
+        full = _FULL
+        stuck = {name: others | {donor, receiver} for name, others in stuck.items() if name not in (donor, receiver)}
 
 
-def _give_some(slices: Slices, donor: str) -> bool:
-    """To whoever has room, beside it if possible; whether anybody is better off."""
+def _give_some(slices: Slices, donor: str, others: Collection[str]) -> str | None:
+    """To which of `others` that has room, beside it if possible; `None`: nobody would be better off."""
     surplus = slices.load[donor] - _TRIMMED * slices.part[donor]
     options: list[tuple[float, str, int, bool]] = []
-    for position, run in enumerate(slices.runs):
-        if run.owner != donor:
-            continue
+    most = most_ranges(len(slices.names))
+    for position, _ in slices.runs_of(donor):
         near = slices.neighbours(position)
-        for name in slices.names:
+        for name in others:
             room = _LEVEL * slices.part[name] - slices.load[name]
-            if name == donor or room <= 0 or not (name in near or slices.count[name] < MOST_RANGES):
+            if name == donor or room <= 0 or not (name in near or slices.count[name] < most):
                 continue
             apart = 0.0 if name in near else _APART + _EACH * slices.count[name]
             options.append((slices.ratio(name) + apart, name, position, near[1] != name))
@@ -258,5 +277,5 @@ def _give_some(slices: Slices, donor: str) -> bool:
         weight = slices.weight(first, last)
         if weight > 0 and (slices.load[name] + weight) / slices.part[name] < before:
             slices.give(first, last, name)
-            return True
-    return False
+            return name
+    return None

@@ -46,10 +46,11 @@ class Run(NamedTuple):
 class Slices:
     """`load` is what each shard has, `part` what it is to have, `count` how many ranges it has.
 
-    `names` are those who may be given something, and be taken something from; the others keep what they have.
+    `names` are those who may be given something, and be taken something from, and how large each is; the others keep
+    what they have.
     """
 
-    names: Sequence[str]
+    names: Mapping[str, float]
     part: Mapping[str, float]
     starts: Sequence[int]
     #: What lies before each slice, and in all.
@@ -57,6 +58,9 @@ class Slices:
     runs: list[Run]
     load: dict[str, float]
     count: dict[str, int]
+    #: The first slices of all runs, and of each owner's.
+    _firsts: list[int]
+    _owned: dict[str | None, list[int]]
 
     @classmethod
     def of(
@@ -82,27 +86,31 @@ class Slices:
         # Where nothing lies in what is to be shared, any measure will do.
         shared, total = before[-1] - sum(kept.values()), sum(sizes.values())
         part = {name: (shared if shared > 0 else 1.0) * size / total for name, size in sizes.items()}
-        made = cls(list(sizes), part | kept, starts, before, [], {}, {})
-        made._set(runs)
+        part |= kept
+        made = cls(sizes, part, starts, before, [], dict.fromkeys(part, 0.0), dict.fromkeys(part, 0), [], {})
+        made._set(0, 0, runs)
         return made
 
-    def _set(self, pieces: Iterable[Run]) -> None:
-        """These runs, joined where they touch and are one owner's."""
-        runs: list[Run] = []
-        for run in pieces:
-            if run.first == run.last:
-                continue
-            if runs and runs[-1].owner == run.owner:
-                runs[-1] = runs[-1]._replace(last=run.last)
-            else:
-                runs.append(run)
-        self.runs = runs
-        self.load = dict.fromkeys(self.part, 0.0)
-        self.count = dict.fromkeys(self.part, 0)
+    def _set(self, here: int, there: int, pieces: Iterable[Run]) -> None:
+        """These runs instead of those at `here` to before `there`, joined where they touch and are one owner's."""
+        runs = list(_joined(pieces))
+        gone: dict[str | None, set[int]] = {}
+        for run in self.runs[here:there]:
+            gone.setdefault(run.owner, set()).add(run.first)
+        come: dict[str | None, list[int]] = {}
         for run in runs:
-            if run.owner is not None:
-                self.load[run.owner] += self.weight(run.first, run.last)
-                self.count[run.owner] += 1
+            come.setdefault(run.owner, []).append(run.first)
+        self.runs[here:there] = runs
+        self._firsts[here:there] = [run.first for run in runs]
+        for owner in {**gone, **come}:
+            left = gone.get(owner, ())
+            firsts = [first for first in self._owned.get(owner, ()) if first not in left] + come.get(owner, [])
+            self._owned[owner] = sorted(firsts)
+            if owner is not None:
+                # Added up anew, from left to right: what rounding makes of it depends on nothing that was before.
+                self.load[owner], self.count[owner] = 0.0, len(firsts)
+                for _, run in self.runs_of(owner):
+                    self.load[owner] += self.weight(run.first, run.last)
 
     # -- what there is ---------------------------------------------------------
 
@@ -118,15 +126,30 @@ class Slices:
         """The same; nobody, and who is given nothing, has all it could."""
         return float("inf") if name is None or name not in self.names else self.ratio(name)
 
+    def runs_of(self, owner: str | None) -> Iterator[tuple[int, Run]]:
+        """Where each run of an owner is, from left to right."""
+        for first in self._owned.get(owner, ()):
+            position = bisect_left(self._firsts, first)
+            yield position, self.runs[position]
+
+    def beside(self, owner: str) -> list[tuple[int, Run]]:
+        """Where the runs are that touch an owner's, from left to right."""
+        at = {near for position, _ in self.runs_of(owner) for near in (position - 1, position + 1)}
+        return [(position, self.runs[position]) for position in sorted(at) if 0 <= position < len(self.runs)]
+
     def neighbours(self, position: int) -> tuple[str | None, str | None]:
         """Whose runs are left and right of one."""
+        return self.sides(position)[0], self.sides(position + 1)[1]
+
+    def sides(self, position: int) -> tuple[str | None, str | None]:
+        """Whose runs meet where one begins; behind the last nobody's does."""
         left = self.runs[position - 1].owner if position else None
-        return left, self.runs[position + 1].owner if position + 1 < len(self.runs) else None
+        return left, self.runs[position].owner if position < len(self.runs) else None
 
     def widest_unowned(self) -> int | None:
         """Where the run of nobody's is in which most lies."""
-        unowned = [position for position, run in enumerate(self.runs) if run.owner is None]
-        return max(unowned, key=lambda at: self.weight(*self.runs[at][:2]), default=None)
+        widest = max(self.runs_of(None), key=lambda each: self.weight(each[1].first, each[1].last), default=None)
+        return None if widest is None else widest[0]
 
     def water_level(self, receiver: str, need: float) -> float:
         """The share of their parts to which the others come down when together they give `need`."""
@@ -140,16 +163,15 @@ class Slices:
                 break
         return max(level, 0.0)
 
-    def surplus(self, run: Run, level: float, *, but: str) -> float:
-        """What the owner of a run has above `level` times its part, of this run; nothing but of those that may give."""
-        if run.owner is None or run.owner == but or not self.may_give(run):
-            return 0.0
-        above = self.load[run.owner] - level * self.part[run.owner]
-        return max(0.0, min(above, self.weight(run.first, run.last)))
+    def surplus(self, level: float, *, but: str) -> list[float]:
+        """Of each run what its owner has above `level` times its part; nothing but of those that may give."""
+        givers = {name for name in self.part if name != but and self.may_give(name)}
+        above: dict[str | None, float] = {name: max(0.0, self.load[name] - level * self.part[name]) for name in givers}
+        return [min(above.get(run.owner, 0.0), self.before[run.last] - self.before[run.first]) for run in self.runs]
 
-    def may_give(self, run: Run) -> bool:
-        """Whether some of a run may be taken from its owner."""
-        return run.owner in self.names
+    def may_give(self, owner: str | None) -> bool:
+        """Whether something may be taken from whoever it is."""
+        return owner in self.names
 
     def spans(self) -> Iterator[tuple[int, int, str]]:
         """Each run as start, end and owner; what is nobody's is left out."""
@@ -184,16 +206,30 @@ class Slices:
 
     def give(self, first: int, last: int, name: str) -> None:
         """The slices `first` to before `last` are those of `name` from now on."""
-        pieces: list[Run] = []
-        for run in self.runs:
-            if run.last <= first or run.first >= last:
-                pieces.append(run)
-                continue
-            pieces.append(Run(run.first, max(run.first, first), run.owner))
-            if run.first <= first:
-                pieces.append(Run(first, last, name))
-            pieces.append(Run(min(run.last, last), run.last, run.owner))
-        self._set(pieces)
+        if first >= last:
+            return
+        here, there = bisect_right(self._firsts, first) - 1, bisect_left(self._firsts, last)
+        left, right = self.runs[here], self.runs[there - 1]
+        pieces = [Run(left.first, first, left.owner), Run(first, last, name), Run(last, right.last, right.owner)]
+        # With those beside them, which may be of the same owner.
+        before, after = max(here - 1, 0), there + 1
+        self._set(before, after, [*self.runs[before:here], *pieces, *self.runs[there:after]])
+
+
+def _joined(pieces: Iterable[Run]) -> Iterator[Run]:
+    """Without empty ones, and neighbours of one owner as one."""
+    before: Run | None = None
+    for run in pieces:
+        if run.first == run.last:
+            continue
+        if before is not None and before.owner == run.owner:
+            before = before._replace(last=run.last)
+            continue
+        if before is not None:
+            yield before
+        before = run
+    if before is not None:
+        yield before
 
 
 def _before(starts: Sequence[int], points: Mapping[int, float]) -> list[float]:

@@ -25,14 +25,14 @@ from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.cutting import Cut
 from sharder.core.membership import Membership
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
-from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from sharder.core.summary import Refused, Summary
+from sharder.core.transit import Transit, next_transit
 from sharder.ranges.candidates import Candidates, process_of
 from sharder.ranges.homes import Homes
 from sharder.ranges.report import RangeReport
 from sharder.ranges.state import State
 from sharder.ranges.store import AssignmentStore, Read
-from sharder.ranges.weights import Budget, ReportedWeights, weights_by_point
+from sharder.ranges.weights import Budget, ReportedWeights, Weights
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
 from sharder.tasks import end
@@ -100,6 +100,7 @@ class RangeAssignment:
         self._held: dict[LeaseKey, tuple[object, ...] | None] = {}
         self._report = RangeReport(self._store, leadership.clock)
         self._reported = ReportedWeights(leadership.clock)
+        self._weights = Weights(namespaces, self._reported)
         self._candidates = Candidates(leadership.clock)
         self._homes = Homes(leadership.clock)
         self._budget = Budget(leadership.clock)
@@ -280,16 +281,18 @@ class RangeAssignment:
             self._set_state(self._found(named, named, held))
             self._wake.set()
             return
-        aim = self._aim(named, wanted)
+        aim = self._aim(named, read.transit, wanted)
         following = next_named(named, self._homes.without_moved(aim, named), held)
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
         settled = not (self._store.keeps_homes and self._homes.differ(read.homes, named))
         if following == named and settled:
             self._set_state(self._found(named, aim, held))
-            await self._report.show(read, named, self._loads(named, wanted), self._homes.namespaces)
+            loads = self._weights.loads(named, wanted, self._shards)
+            await self._report.show(read, named, loads, self._homes.namespaces)
             return
-        await self._store.write(read, following, self._homes.of, spec.uid)
+        transit = next_transit(named, following, aim, held, read.transit, self._homes.bound)
+        await self._store.write(read, following, self._homes.of, spec.uid, transit)
         log.info(
             "ranges assigned",
             extra={
@@ -330,10 +333,10 @@ class RangeAssignment:
         held = self._candidates.read(leases, named, self._homes.of)
         presumed = {shard for shard in names - held.keys() if self._takeover.may_hold(shard)}
         presumed |= {shard for _, shard in late} - held.keys()
-        gone = {shard: held[shard] | ranges for shard, ranges in self._homes.gone.items()}
+        gone = {shard: held.get(shard, NOWHERE) | ranges for shard, ranges in self._homes.gone.items()}
         return held | dict.fromkeys(presumed, EVERYWHERE) | gone, presumed | gone.keys()
 
-    def _aim(self, named: Named, wanted: Wanted) -> Named:
+    def _aim(self, named: Named, transit: Transit, wanted: Wanted) -> Named:
         membership, shards, self._again = self._takeover.membership, self._shards, None
         stays = {
             shard: each for shard, each in self._homes.clear(named).shards.items() if self._keeps(shard, membership)
@@ -341,13 +344,13 @@ class RangeAssignment:
         if not shards:
             return self._homes.clear(named)
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
-        before = self.state.aim if self.state is not None else named
+        before = self.state.aim if self.state is not None else transit.arrived(named)
         kept = HashRanges.union(stays.values())
         planned = Named(
             named.by, {shard: ranges - kept for shard, ranges in before.shards.items() if ranges - kept} | stays
         )
         # Nothing moves between others while one is away, whose lease somebody has deleted, say: it makes it again.
-        aim = self._cut(planned, shards, self._points(wanted), keep=stays.keys())
+        aim = self._cut(planned, shards, self._weights.points(wanted), keep=stays.keys())
         if not planned.nobodys and planned.shards.keys() == aim.shards.keys() and aim != planned:
             # Nothing has to move, but for evenness: nobody has gone, nor is anybody given something who had nothing.
             self._again = max(self._budget.left_in(), self._reported.unsure_for()) or None
@@ -368,26 +371,6 @@ class RangeAssignment:
         if shard in self._candidates.idle:
             return False  # two have its name, say; the one that is named says itself that it works on nothing
         return shard not in membership.available and self._takeover.fence_for(shard) is None
-
-    def _points(self, wanted: Wanted) -> Mapping[int, float]:
-        """What lies where; of objects that are hashed by their uid nothing has to be known."""
-        if wanted.ring.spec.hash_by is HashBy.UID:
-            return {}
-        return weights_by_point(self._weights(wanted))
-
-    def _loads(self, named: Named, wanted: Wanted) -> Loads:
-        if wanted.ring.spec.hash_by is HashBy.UID:
-            return loads_by_width(named, self._shards)
-        return loads_by_namespace(named, self._shards, self._weights(wanted))
-
-    def _weights(self, wanted: Wanted) -> dict[str, float]:
-        """What is in each of the ring's namespaces."""
-        covered = (
-            each.metadata.name
-            for each in self._namespaces.reflector.store
-            if self._namespaces.covered(wanted.ring, each.metadata)
-        )
-        return self._reported.of(covered)
 
     def _set_state(self, state: State | None) -> None:
         if state != self.state:

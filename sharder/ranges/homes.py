@@ -30,7 +30,8 @@ class Homes:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: Since when Leases are missed by which shards are named; a leader that has just come saw nobody delete them.
+        #: Since when Leases are missed by which shards are named, or were where nobody is now: a leader that comes then
+        #: saw nobody delete them.
         self._missed: dict[str, float] = {}
         #: Since when shards are bound nowhere that are named: whoever worked by that name may hold no Lease any more.
         #: Where that may be: not where others were named by then, who were so only once it had let go.
@@ -53,7 +54,7 @@ class Homes:
         may_hold: Callable[[str], bool],
         remembered: Container[str],
     ) -> None:
-        """Look at these; `said` is by which namespaces each shard is `named` (empty: not said).
+        """Look at these; `said` is by which namespaces each shard is `named`, or was just before (empty: not said).
 
         `late` are those by which shards held in the cache, and `may_hold(shard)` is whether one may be working whose
         Lease does not say so there.  Of `remembered` it counts what was said last, also while nothing is.
@@ -69,8 +70,10 @@ class Homes:
         away = {shard for shard, home in bound.items() if home not in self._there.get(shard, (home,))}
         left = {(each.metadata.name, each.metadata.namespace) for each in leases}
         now, longest = self._clock.monotonic(), longest_of(leases)
+        # Of one that is named the takeover misses it.
+        ending = said.keys() - named.keys() - {shard for shard, _ in left}
         missed = {shard for shard in away if (shard, bound[shard]) not in left and shard in {**said, **self._missed}}
-        self._missed = {shard: self._missed.get(shard, now) for shard in missed}
+        self._missed = {shard: self._missed.get(shard, now) for shard in missed | ending}
         # Nobody had a name before that is new to a leader who has been there.
         doubted = {shard for shard, homes in said.items() if first or any(homes)} | self._doubted.keys()
         doubted -= bound.keys()
@@ -99,6 +102,11 @@ class Homes:
         return bound
 
     @property
+    def bound(self) -> Mapping[str, str]:
+        """By which namespace's Lease each shard was named, as was said last; of whom nothing was, it is missing."""
+        return self._bound or {}
+
+    @property
     def namespaces(self) -> set[str]:
         """Where shards hold Leases."""
         return set().union(*self._there.values())
@@ -124,7 +132,7 @@ class Homes:
         What they have is nobody's first: whoever it was may be back, and have read that it is named, when that is
         written, and it is told only by what is taken from it.
         """
-        homes = {shard: home for shard, home in (self._bound or {}).items() if shard in named.shards}
+        homes = {shard: home for shard, home in self.bound.items() if shard in named.shards}
         moved = {shard for shard, home in homes.items() if self.of.get(shard, home) != home}
         return Named(wanted.by, {shard: each for shard, each in wanted.shards.items() if shard not in moved})
 

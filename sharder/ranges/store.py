@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sharder.core.transit import Transit, read_transit, render_transit
 from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.kube.api import Api, Fence
 from shardsdk.protocol.labels import RING_KIND
@@ -23,7 +24,6 @@ from shardsdk.protocol.ranges import (
     homes_of,
     named_by,
     read_spec,
-    render_assignment,
 )
 
 
@@ -32,8 +32,8 @@ class Read:
     """A RingAssignment as it was read; `version` empty: there is none.
 
     `named` `None`: it does not exist, or makes no sense, and `problem` says which.  `homes`: for each shard that is
-    named, by Leases in which namespaces (empty: some range does not say).  `status`: what it said of itself, from which
-    nothing is inferred.
+    named, or was where nobody is now (`transit`), by Leases in which namespaces (empty: some range does not say).
+    `status`: what it said of itself, from which nothing is inferred.
     """
 
     version: str
@@ -42,6 +42,7 @@ class Read:
     generation: int = 0
     status: Mapping[str, Any] = field(default_factory=dict)
     homes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    transit: Transit = field(default_factory=Transit)
 
 
 NO_SUCH: Final = "it does not exist"
@@ -65,12 +66,14 @@ class AssignmentStore:
             return Read("", None, NO_SUCH)
         return judge(found, by)
 
-    async def write(self, read: Read, named: Named, homes: Mapping[str, str], ring_uid: str) -> None:
+    async def write(
+        self, read: Read, named: Named, homes: Mapping[str, str], ring_uid: str, transit: Transit | None = None
+    ) -> None:
         """Have it say this instead of what was `read`; `homes` are the namespaces of the shards' Leases.
 
         Raises: Conflict, AlreadyExists, NotFound when somebody else has changed it meanwhile.
         """
-        said = render_assignment(named, homes)
+        said = render_transit(named, homes, transit or Transit())
         spec = msgspec.to_builtins(said)
         if not read.version:
             owner = {
@@ -101,11 +104,14 @@ def judge(found: dict[str, Any], by: HashBy) -> Read:
     metadata, status = found.get("metadata") or {}, found.get("status")
     version, generation = str(metadata.get("resourceVersion") or ""), metadata.get("generation")
     try:
+        named, spec = named_by(found, by), read_spec(found)
+        transit = read_transit(spec)
         return Read(
-            version, named_by(found, by),
+            version, named,
             generation=generation if isinstance(generation, int) else 0,
             status=status if isinstance(status, dict) else {},
-            homes=homes_of(read_spec(found)),
+            homes={shard: frozenset({home}) for shard, home in transit.homes.items()} | homes_of(spec),
+            transit=transit,
         )  # fmt: skip
     except ConfigurationError as error:
         return Read(version, None, str(error))

@@ -11,12 +11,15 @@ any of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from sharder.backlog.scope import Wanted
+from sharder.cache.namespaces import Namespaces
+from sharder.core.rangestatus import Loads, loads_by_namespace, loads_by_width
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import NOWHERE, point_of, read_counts
+from shardsdk.protocol.ranges import NOWHERE, HashBy, Named, point_of, read_counts
 
 #: Of a namespace of which nobody has told anything.
 UNTOLD: Final = 1.0
@@ -64,6 +67,34 @@ def weights_by_point(weights: Mapping[str, float]) -> dict[int, float]:
     for namespace, weight in weights.items():
         points[point_of(namespace)] = points.get(point_of(namespace), 0.0) + weight
     return points
+
+
+class Weights:
+    """What is in the namespaces of the ring that is wanted, by `reported` weights."""
+
+    def __init__(self, namespaces: Namespaces, reported: ReportedWeights) -> None:
+        self._namespaces = namespaces
+        self._reported = reported
+
+    def points(self, wanted: Wanted) -> Mapping[int, float]:
+        """What lies where; of objects that are hashed by their uid nothing has to be known."""
+        if wanted.ring.spec.hash_by is HashBy.UID:
+            return {}
+        return weights_by_point(self._by_namespace(wanted))
+
+    def loads(self, named: Named, wanted: Wanted, shards: Collection[str]) -> Loads:
+        """What each of `shards` has as it is `named`."""
+        if wanted.ring.spec.hash_by is HashBy.UID:
+            return loads_by_width(named, shards)
+        return loads_by_namespace(named, shards, self._by_namespace(wanted))
+
+    def _by_namespace(self, wanted: Wanted) -> dict[str, float]:
+        covered = (
+            each.metadata.name
+            for each in self._namespaces.reflector.store
+            if self._namespaces.covered(wanted.ring, each.metadata)
+        )
+        return self._reported.of(covered)
 
 
 class Budget:

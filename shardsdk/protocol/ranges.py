@@ -40,6 +40,8 @@ MAX_COUNTS: Final = 256
 #: Steps of a count for each doubling: two counts of one step differ by less than a fifth.
 _STEPS: Final = 4
 _MAX_STEP: Final = 64 * _STEPS
+#: Ranges of one RingAssignment at most.  The CRD has the same bound.
+MAX_RANGES: Final = 4096
 #: The one object that says who may have which range; called as its ring.
 RING_ASSIGNMENTS: Final = Resource(API_GROUP, API_VERSION, "ringassignments", "RingAssignment", namespaced=False)
 
@@ -272,11 +274,15 @@ class AssignedRange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     `namespace` is that of the Lease by which the shard was named: one of the same name elsewhere is another shard.
     Empty: it is not said, as in assignments of older sharders, and by hand until the sharder's next look.
+    A range of nobody's may say from whom it was taken, `source`, by the Lease in `namespace`, and who is to have it,
+    `target`: sharders alone go by that.
     """
 
     start: str
     shard: str = ""
     namespace: str = ""
+    source: str = msgspec.field(default="", name="from")
+    target: str = msgspec.field(default="", name="to")
 
 
 class RingAssignmentSpec(msgspec.Struct, frozen=True, rename="camel"):

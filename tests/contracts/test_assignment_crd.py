@@ -10,9 +10,11 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, AdminError, ControlPlane
+from sharder.core.transit import Transit, read_transit, render_transit
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
+    MAX_RANGES,
     RING_ASSIGNMENTS,
     SPACE,
     HashBy,
@@ -36,7 +38,7 @@ GOOD = {
     ),
     "the last hash": Named(HashBy.UID, {"a": HashRanges.of((0, SPACE - 1)), "b": HashRanges.of((SPACE - 1, SPACE))}),
     "as many ranges as there may be": Named(
-        HashBy.UID, {f"shard-{each}": HashRanges.of((each * 16, each * 16 + 16)) for each in range(2047)}
+        HashBy.UID, {f"shard-{each}": HashRanges.of((each * 16, each * 16 + 16)) for each in range(MAX_RANGES - 1)}
     ),
 }
 
@@ -85,6 +87,18 @@ async def test_what_the_sharder_writes_is_accepted_and_read_as_it_was_meant(admi
     spec = msgspec.convert(stored["spec"], RingAssignmentSpec)
     assert parse_assignment(spec) == named
     assert homes_of(spec) == {shard: frozenset({home}) for shard, home in homes.items()}
+
+
+@pytest.mark.usefixtures("crd")
+async def test_what_is_said_of_ranges_that_change_hands_is_kept(admin: AdminClient) -> None:
+    low, high = HashRanges.of((16, 32)), HashRanges.of((32, SPACE))
+    said = Transit(taken={"a": low}, meant={"b": low | high}, homes={"a": "shards"})
+    named = Named(HashBy.UID, {"c": HashRanges.of((0, 16))})
+    spec = render_transit(named, {"c": "shards"}, said)
+    stored = await dry_run(admin, msgspec.to_builtins(spec))
+
+    assert msgspec.convert(stored["spec"], RingAssignmentSpec) == spec
+    assert read_transit(spec) == said
 
 
 @pytest.mark.usefixtures("crd")

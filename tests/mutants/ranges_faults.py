@@ -11,6 +11,7 @@ STEPS: Final = ("tests/properties/test_ranges_steps.py", "tests/unit/sharder/ran
 CUTTING: Final = ("tests/properties/test_cutting.py",)
 TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharder/ranges/test_assignment.py")
 HOMES: Final = ("tests/unit/sharder/ranges/test_homes.py", "tests/unit/sharder/ranges/test_homes_lost.py")
+TRANSIT: Final = ("tests/properties/test_ranges_transit.py", "tests/unit/sharder/ranges/test_transit.py")
 CANDIDATES: Final = ("tests/unit/sharder/ranges/test_candidates.py",)
 SHARE: Final = ("tests/unit/shardsdk/process/test_share.py",)
 PRESUMED: Final = ("tests/unit/sharder/ranges/test_presumed.py",)
@@ -101,6 +102,41 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "return frozenset()",
         HOMES,
     ),
+    "FORGET_WHO_ENDS_WORK": Fault(
+        "whoever a range was taken from is waited for though its lease is gone",
+        "sharder.ranges.homes",
+        "for shard in missed | ending}",
+        "for shard in missed}",
+        TRANSIT[1:],
+    ),
+    "SAY_WHOSE_IT_WAS_ONCE": Fault(
+        "whose a range was is said until its lease shows that it has let go",
+        "sharder.core.transit",
+        " | (said.taken.get(shard, NOWHERE) & held.get(shard, NOWHERE)))",
+        ")",
+        TRANSIT,
+    ),
+    "PLAN_ANEW_HALFWAY": Fault(
+        "a leader that has just come sends ranges on where the last one has begun to",
+        "sharder.ranges.assignment",
+        "else transit.arrived(named)",
+        "else named",
+        TRANSIT[1:],
+    ),
+    "EIGHT_RANGES_IN_ANY_RING": Fault(
+        "all ranges of a large ring go into one assignment",
+        "sharder.core.cutting",
+        "return max(1, min(MOST_RANGES, MAX_RANGES // (2 * shards)))",
+        "return MOST_RANGES",
+        CUTTING,
+    ),
+    "TRY_NOBODY_AGAIN": Fault(
+        "whoever found no taker tries those again that have something else since",
+        "sharder.core.cutting",
+        "name: others | {donor, receiver} for",
+        "name: others for",
+        CUTTING,
+    ),
     "TAKE_RANGES_FROM_THE_UNCERTAIN": Fault(
         "a shard that is gone keeps its ranges until its lease is the sharder's",
         "sharder.ranges.assignment",
@@ -125,8 +161,8 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "TAKE_FROM_WHO_KEEPS": Fault(
         "who keeps what it has gives nothing to whoever comes",
         "sharder.core.slices",
-        "return run.owner in self.names",
-        "return run.owner is not None",
+        "return owner in self.names",
+        "return owner is not None",
         CUTTING,
     ),
     "WRITE_ANY_VERSION_OF_RANGES": Fault(
@@ -160,7 +196,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "ANY_NUMBER_OF_RANGES": Fault(
         "a shard has eight ranges at most",
         "sharder.core.cutting",
-        "(beside or (apart and slices.count[name] < MOST_RANGES))",
+        "(beside or (apart and slices.count[name] < most))",
         "(beside or apart)",
         CUTTING,
     ),

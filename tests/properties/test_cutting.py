@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sharder.core.cutting import MOST_RANGES, UNEVEN, cut
-from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, SPACE, HashBy, HashRanges, Named, point_of
+from sharder.core.cutting import MOST_RANGES, UNEVEN, cut, most_ranges
+from shardsdk.protocol.ranges import EVERYWHERE, MAX_RANGES, NOWHERE, SPACE, HashBy, HashRanges, Named, point_of
 
 NOBODY = Named(HashBy.NAMESPACE, {})
 #: Of the mean: the fullest shard may have so much, and so much of what has to move may move.
@@ -315,3 +315,26 @@ def test_a_weight_is_above_nothing_and_can_be_added_up(weight: float) -> None:
         cut(NOBODY, ["a"], {1: weight})
     with pytest.raises(ValueError, match="not above 0"):
         cut(NOBODY, ["a"], {}, {"a": weight})
+
+
+def test_a_ring_of_any_size_goes_into_one_assignment_also_while_it_changes() -> None:
+    """Of a large ring each shard has fewer ranges: eight of each would be refused, and nobody have what is nobody's."""
+    rng = random.Random(1)
+    where = {point_of(f"team-{number}-{rng.random()}"): rng.choice([1.0, 1.0, 2.0, 5.0]) for number in range(6000)}
+    shards, named = [f"op-{number}" for number in range(600)], NOBODY
+    named = cut(named, shards, where)
+    for step in range(2):
+        before, shards = named, [*shards, *(f"op-{step}-{number}" for number in range(150))]
+        named = cut(named, shards, where)
+        most = most_ranges(len(shards))
+        assert len(shards) * 2 * most <= MAX_RANGES
+        assert all(len(named.of(each)) <= max(most, len(before.of(each))) for each in shards)
+        assert {each for each in shards if not named.of(each)} == set()
+        bounds = {
+            bound for each in (before, named) for ranges in each.shards.values() for span in ranges for bound in span
+        }
+        assert len(bounds) <= MAX_RANGES
+        gone, shards = shards[:150], shards[150:]
+        named = cut(Named(named.by, {each: named.of(each) for each in named.shards if each not in gone}), shards, where)
+        assert most_ranges(len(shards)) > 1
+        assert max(loads(named, where).values()) * len(shards) <= UNEVEN
