@@ -14,6 +14,7 @@ and no garbage collection.
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,60 +22,46 @@ from functools import partial
 from typing import Any, Final, assert_never
 
 from shardsdk.errors import AlreadyExists, BadRequest, Conflict, Gone, Invalid, NotFound
-from shardsdk.kube.api import ACCESS_REVIEWS, Body, Operation, PatchKind, WatchKind
+from shardsdk.kube.api import ACCESS_REVIEWS, Body, Operation, PatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource, Resource
-from shardsdk.testing.ownership import apply_patch, note_apply, note_change, note_others
-from shardsdk.testing.patching import apply_json_patch, merge
-from shardsdk.testing.selecting import check_fields, matcher, matches
-from shardsdk.testing.strategies import (
-    STATUS,
+from shardsdk.testing.changes import Change, Object
+from shardsdk.testing.envelopes import check_envelope
+from shardsdk.testing.metadata import (
     check_metadata,
     check_new,
+    check_place_in,
+    finalizers_of_deletion,
+    naming_of,
+    version_of,
+    without_empties,
+)
+from shardsdk.testing.ownership import apply_patch, meant_by, note_apply, note_change, note_others
+from shardsdk.testing.patching import apply_json_patch, merge
+from shardsdk.testing.selecting import check_fields, matcher
+from shardsdk.testing.strategies import (
+    STATUS,
+    check_held,
+    check_kind,
     check_part,
     check_place,
-    check_place_in,
     check_version,
-    finalizers_of_deletion,
     has_generation,
     has_status,
+    is_builtin,
+    is_created_by_updates,
     kept_of,
     said_of,
-    without_empties,
 )
 from shardsdk.testing.virtual import EPOCH
 
-Object = dict[str, Any]
+__all__ = ["EVERYTHING", "Admit", "Change", "MemoryServer", "Object"]
+
 #: Plays admission: (verb, resource, old, new) -> new, or raises.
 Admit = Callable[[str, Resource, Object | None, Object], Object]
 
 EVERYTHING: Final = Selector()
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One step of the log; `old` or `new` is `None` for a creation or deletion.
-
-    Of a deletion `old` carries the deletion's own version.
-    """
-
-    version: int
-    resource: GroupResource
-    old: Object | None
-    new: Object | None
-
-    def seen_by(self, namespace: str | None, selector: Selector) -> tuple[WatchKind, Object] | None:
-        """What a watch of this selection tells; `None`: nothing."""
-        before = self.old is not None and matches(self.old, namespace, selector)
-        after = self.new is not None and matches(self.new, namespace, selector)
-        if after and self.new is not None:
-            return (WatchKind.MODIFIED if before else WatchKind.ADDED), self.new
-        if before and self.old is not None:
-            gone = copy.deepcopy(self.old)
-            gone["metadata"]["resourceVersion"] = str(self.version)
-            return WatchKind.DELETED, gone
-        return None
 
 
 @dataclass
@@ -84,14 +71,15 @@ class MemoryServer:
     admit: Admit = lambda verb, resource, old, new: new
     #: Plays admission of deletions: (resource, old), or raises.
     admit_deletion: Callable[[Resource, Object], None] = lambda resource, old: None
-    version: int = 0
+    #: As that of an API server, it is never 0: that would mean any.
+    version: int = 1
     objects: dict[GroupResource, dict[Key, Object]] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
     #: Watches that begin before this version are answered with 410.
     compacted: int = 0
     #: The wall clock by which this server says when something was created, or asked to go.
     now: Callable[[], datetime] = lambda: EPOCH
-    #: The uid of what is created at a version.
+    #: The uid of what is created after a version.
     make_uid: Callable[[int], str] = "uid-{}".format
     #: Whether lists and watches are filtered by `shardSelector`, as since Kubernetes 1.36; others ignore it.
     filters_shards: bool = True
@@ -105,6 +93,7 @@ class MemoryServer:
         resource, name, namespace = operation.resource, operation.name, operation.namespace
         body: Any = operation.body
         check_place(operation.verb, resource, name, namespace)
+        check_envelope(operation)
         match operation.verb:
             case "get":
                 return self.get(resource, name, namespace)
@@ -112,9 +101,11 @@ class MemoryServer:
                 return {"status": {"allowed": True}}
             case "create":
                 return self.create(resource, body, namespace)
-            case "patch" if operation.kind is PatchKind.APPLY and operation.field_manager:
+            case "patch" if operation.kind is PatchKind.APPLY:
+                if not (body.get("metadata") or {}).get("name") and self.find(resource, name, namespace) is None:
+                    raise BadRequest(f"{resource.plural}: name must be provided", status=400, reason="BadRequest")
                 return self.apply(
-                    resource, name, namespace, body, operation.field_manager,
+                    resource, name, namespace, body, operation.field_manager or "",
                     force=operation.force, subresource=operation.subresource,
                 )  # fmt: skip
             case "patch":
@@ -158,7 +149,7 @@ class MemoryServer:
         """The steps of the log after version `since`.  Raises: Gone."""
         if since < self.compacted:
             raise Gone(f"version {since} is too old", status=410, reason="Expired")
-        begin = self._position(since)
+        begin = bisect_right(self.log, since, key=lambda change: change.version)
         return [change for change in self.log[begin:] if change.resource == resource.group_resource]
 
     # -- writing -----------------------------------------------------------
@@ -204,8 +195,6 @@ class MemoryServer:
             wanted = merge(self.get(resource, name, namespace), body)
         elif kind is PatchKind.JSON:
             wanted = apply_json_patch(self.get(resource, name, namespace), body)
-            if not isinstance(wanted.get("metadata"), dict):
-                raise Invalid(f"{resource.plural}: the patch leaves no metadata", status=422, reason="Invalid")
         else:
             raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
         return self._replace(resource, name, namespace, wanted, subresource)
@@ -229,13 +218,18 @@ class MemoryServer:
         """
         check_part(resource, subresource, self.without_status)
         check_place_in(body, name, namespace)
-        said = said_of(dict(body), subresource)
-        if self.find(resource, name, namespace) is None and not subresource:
-            whole = {**said, "metadata": {**(said.get("metadata") or {}), "name": name}}
-            check_new(whole)
-            applied = note_apply(whole, manager)
-            return self._add(resource, applied, namespace, lambda made: note_others(kept_of(resource, None, made)))
-        wanted = apply_patch(self.get(resource, name, namespace), said, manager, subresource, force=force)
+        current = self.find(resource, name, namespace)
+        said = meant_by(said_of(dict(body), subresource), current or {}, typed=is_builtin(resource))
+        if subresource:
+            said["metadata"] = naming_of(said.get("metadata") or {})
+        elif current is None:
+            metadata = {"name": name, **(said.get("metadata") or {})}
+            metadata.pop("resourceVersion", None)
+            applied = note_apply({**said, "metadata": metadata}, manager)
+            return self._make(resource, applied, namespace, lambda made: note_others(kept_of(resource, None, made)))
+        wanted = apply_patch(
+            self.get(resource, name, namespace), said, manager, subresource, force=force, typed=is_builtin(resource)
+        )
         return self._replace(resource, name, namespace, wanted, subresource, applied=True)
 
     def update(
@@ -245,11 +239,13 @@ class MemoryServer:
         check_part(resource, subresource, self.without_status)
         metadata = {**({"namespace": namespace} if namespace else {}), **body["metadata"]}
         name, namespace = metadata["name"], metadata.get("namespace") if resource.namespaced else None
+        if not subresource and is_created_by_updates(resource) and self.find(resource, name, namespace) is None:
+            others = {part: value for part, value in metadata.items() if part != "resourceVersion"}
+            return self._make(resource, {**body, "metadata": others}, namespace, partial(kept_of, resource, None))
         current = self.get(resource, name, namespace)
         wanted = copy.deepcopy({**body, "metadata": metadata})
         for part in ("apiVersion", "kind"):
-            wanted.setdefault(part, current[part])
-        check_version(resource, wanted)
+            wanted[part] = wanted.get(part) or current[part]
         if metadata.get("uid", current["metadata"]["uid"]) != current["metadata"]["uid"]:
             raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
         return self._replace(resource, name, namespace, wanted, subresource)
@@ -297,6 +293,15 @@ class MemoryServer:
     def _of(self, resource: Resource) -> dict[Key, Object]:
         return self.objects.setdefault(resource.group_resource, {})
 
+    def _make(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None, kept: Callable[[Object], Object]
+    ) -> Object:
+        """An object that is not there, by a write that may find it there."""
+        if uid := (body["metadata"] or {}).get("uid"):
+            message = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise Conflict(message, status=409, reason="Conflict")
+        return self._add(resource, body, namespace, kept)
+
     def _add(
         self,
         resource: Resource,
@@ -316,14 +321,14 @@ class MemoryServer:
         made = kept(self.admit("CREATE", resource, None, kept(made)))
         metadata = made["metadata"] = without_empties(made["metadata"])
         if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = f"{metadata['generateName']}{self.version + 1:05d}"
+            metadata["name"] = f"{metadata['generateName']}{self.version:05d}"
         if not metadata.get("name"):
             raise Invalid(f"{resource.plural}: name or generateName is required", status=422, reason="Invalid")
         check_metadata(resource, None, metadata)
         key = Key(metadata.get("namespace") or "", metadata["name"])
         if key in self._of(resource):
             raise AlreadyExists(f"{resource.plural} {key} already exists", status=409, reason="AlreadyExists")
-        metadata.update(uid=self.make_uid(self.version + 1), creationTimestamp=self._timestamp())
+        metadata.update(uid=self.make_uid(self.version), creationTimestamp=self._timestamp())
         for name in ("generation", "deletionTimestamp"):
             metadata.pop(name, None)
         if has_generation(resource):
@@ -343,17 +348,22 @@ class MemoryServer:
         key = Key(namespace or "", name)
         current = self._of(resource)[key]
         version = current["metadata"]["resourceVersion"]
+        check_kind(resource, current, wanted)
+        if not isinstance(wanted.get("metadata"), dict) or not wanted["metadata"].get("name"):
+            raise BadRequest(f"{resource.plural} {key}: it would have no name", status=400, reason="BadRequest")
         check_place_in(wanted, name, (namespace or "") if resource.namespaced else None)
+        check_version(resource, wanted)
         wanted = kept_of(resource, current, wanted, subresource)
-        if wanted["metadata"].get("resourceVersion") not in (None, "", version):
+        if version_of(wanted["metadata"].get("resourceVersion") or version) != int(version):
             raise Conflict(f"{resource.plural} {key} has changed", status=409, reason="Conflict")
         if wanted["metadata"].get("uid") != current["metadata"]["uid"]:
             raise Invalid(f"{resource.plural} {key}: metadata.uid: field is immutable", status=422, reason="Invalid")
         wanted["metadata"]["resourceVersion"] = version
         wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
         wanted = kept_of(resource, current, wanted, subresource)
-        metadata = wanted["metadata"] = without_empties({**_parts_of(current), **wanted["metadata"]})
+        metadata = wanted["metadata"] = without_empties({**naming_of(current["metadata"]), **wanted["metadata"]})
         check_metadata(resource, current["metadata"], metadata)
+        check_held(resource, current, wanted)
         if wanted == current:
             return copy.deepcopy(current)
         wanted = note_others(wanted) if applied else note_change(current, wanted)
@@ -379,19 +389,6 @@ class MemoryServer:
         self.log.append(change)
         for listener in list(self.listeners):
             listener(change)
-
-    def _position(self, version: int) -> int:
-        low, high = 0, len(self.log)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.log[middle].version <= version else (low, middle)
-        return low
-
-
-def _parts_of(thing: Object) -> Object:
-    """What names an object, for a write that leaves it out."""
-    metadata = thing["metadata"]
-    return {part: metadata[part] for part in ("name", "namespace") if part in metadata}
 
 
 def _spec(thing: Object) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from math import inf
 from types import NoneType
 from typing import Any, Final, cast
 
@@ -47,8 +48,10 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.rbac import Right
 from shardsdk.testing.memory import Change, MemoryServer, Object
+from shardsdk.testing.metadata import version_of
 from shardsdk.testing.processes import outside
 from shardsdk.testing.selecting import check_fields
+from shardsdk.testing.strategies import is_builtin
 
 #: How long a request may hang before the client gives it up.
 REQUEST_SECONDS: Final = 30.0
@@ -108,7 +111,7 @@ class MemoryApi(Api):
 
     async def send(self, operation: Operation[T]) -> T:
         """One request; a write is recorded and asks the fences first."""
-        _check_numbers(operation)
+        _check_sendable(operation)
         self.requests.append(operation.verb)
         self._ask_for(
             operation.resource,
@@ -133,6 +136,7 @@ class MemoryApi(Api):
 
     async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
         """The snapshot is taken when the first page is asked for."""
+        shown = _whole if selection.metadata_only or not is_builtin(selection.resource) else _without_kind
         self._ask_for(selection.resource, selection.namespace, "list")
         found, version = await self._select(selection)
         if options.on_version:
@@ -141,20 +145,21 @@ class MemoryApi(Api):
         for begin in range(0, len(found), size):
             if begin:
                 await self._call(lambda: None)
-            read = [_read(thing, selection.model) for thing in found[begin : begin + size]]
+            read = [_read(shown(thing), selection.model) for thing in found[begin : begin + size]]
             for each in read:
                 if isinstance(each, Unfit) and options.on_unfit is not None:
                     options.on_unfit(each)
             yield [each for each in read if not isinstance(each, Unfit)]
 
     def read_stream(self, selection: Selection[T], batch: int) -> AsyncIterator[list[T]]:
-        """In pages."""
-        return self.read_pages(selection, ListOptions(batch))
+        """In pages of objects that say what they are, as those of a watch do."""
+        return self.read_pages(replace(selection, metadata_only=True), ListOptions(batch))
 
     async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
         """Changes as they happen, each after `lag`."""
         resource, model, ends_in = selection.resource, selection.model, options.timeout_seconds
-        ends_at = None if ends_in is None else self.clock.monotonic() + ends_in
+        ends_at = inf if ends_in is None else self.clock.monotonic() + ends_in
+        _check_watchable(selection, options)
         self._ask_for(resource, selection.namespace, "watch")
         if options.resource_version is None:
             found, position = await self._select(selection)
@@ -162,18 +167,18 @@ class MemoryApi(Api):
                 yield _tell(WatchKind.ADDED, thing, model, thing["metadata"]["resourceVersion"])
             yield WatchEvent(WatchKind.BOOKMARK, None, str(position), initial_end=True)
         else:
-            position = int(options.resource_version or 0)
-            await self._call(lambda: self._begin(selection, position))
+            position = await self._call(lambda: self._begin(selection, options.resource_version or ""))
+            yield WatchEvent(WatchKind.BOOKMARK, None, options.resource_version)
         with self._changes_of(resource) as changed:
-            while ends_at is None or self.clock.monotonic() < ends_at:
+            while self.clock.monotonic() < ends_at:
                 for change in self.server.changes(resource, position):
                     position = change.version
                     told = change.seen_by(selection.namespace, self._filter(selection.selector))
                     if told is not None:
                         await asyncio.sleep(self.lag())
                         yield _tell(told[0], copy.deepcopy(told[1]), model, str(change.version))
-                await self._wait_for(changed, options.silence_seconds)
-                if not changed.is_set():
+                await self._wait_for(changed, options.silence_seconds, ends_at)
+                if not changed.is_set() and self.clock.monotonic() < ends_at:
                     yield WatchEvent(WatchKind.BOOKMARK, None, str(position))
                 changed.clear()
 
@@ -213,10 +218,12 @@ class MemoryApi(Api):
         )
         return found
 
-    def _begin(self, selection: Selection[Any], position: int) -> None:
-        """Refuse a watch that cannot go on from `position`.  Raises: BadRequest, Gone."""
+    def _begin(self, selection: Selection[Any], version: str) -> int:
+        """Where a watch goes on.  Raises: BadRequest, Gone, ServerError for one that cannot."""
         check_fields(selection.resource, selection.selector.fields)
+        position = version_of(version)
         self.server.changes(selection.resource, position)
+        return position
 
     def _filter(self, selector: Selector) -> Selector:
         """What the server makes of a selector."""
@@ -284,12 +291,12 @@ class MemoryApi(Api):
         finally:
             self.server.listeners.remove(listen)
 
-    async def _wait_for(self, changed: asyncio.Event, silence_seconds: float) -> None:
-        """Wait for a change or the next bookmark.  Raises: StreamInterrupted while nothing gets through."""
+    async def _wait_for(self, changed: asyncio.Event, silence_seconds: float, ends_at: float) -> None:
+        """Wait for a change, the next bookmark or the end.  Raises: StreamInterrupted while nothing gets through."""
         quiet_since = self.clock.monotonic()
         while True:
             try:
-                async with asyncio.timeout(min(BOOKMARK_SECONDS, silence_seconds)):
+                async with asyncio.timeout(min(BOOKMARK_SECONDS, silence_seconds, ends_at - quiet_since)):
                     await changed.wait()
             except TimeoutError:
                 pass
@@ -300,12 +307,21 @@ class MemoryApi(Api):
             await asyncio.sleep(1.0)
 
 
-def _check_numbers(operation: Operation[Any]) -> None:
-    """What a client refuses before it sends it.  Raises: ConfigurationError for a number that JSON does not have."""
-    if operation.body is not None and b"null" in msgspec.json.encode(operation.body):
+def _check_sendable(operation: Operation[Any]) -> None:
+    """What a client refuses before it sends it.  Raises: ConfigurationError."""
+    plain = (operation.name or operation.verb == "create") and f"{operation.name}{operation.namespace}".isascii()
+    if not plain or (operation.body is not None and b"null" in msgspec.json.encode(operation.body)):
         from shardsdk.kube.requests import call_of  # brings aiohttp, which takes a third of a second
 
         call_of(operation)
+
+
+def _check_watchable(selection: Selection[Any], options: WatchOptions) -> None:
+    """The same of a watch.  Raises: ConfigurationError for a version that begins anywhere."""
+    if options.resource_version is not None and not options.resource_version.strip("0"):
+        from shardsdk.kube.requests import watch_call  # as above
+
+        watch_call(selection, options)
 
 
 def _verbs_of(operation: Operation[Any]) -> tuple[str, ...]:
@@ -327,6 +343,15 @@ def _read(thing: Object, model: type[T], *, gone: bool = False) -> T | Unfit:
         return codec_of(model).read(msgspec.json.encode(thing))
     except msgspec.ValidationError as error:
         return unfit_of(thing, error, gone=gone)
+
+
+def _whole(thing: Object) -> Object:
+    return thing
+
+
+def _without_kind(thing: Object) -> Object:
+    """As it is in a list of one of Kubernetes' own kinds; those of custom resources, and watches, say what each is."""
+    return {part: value for part, value in thing.items() if part not in ("apiVersion", "kind")}
 
 
 def _tell(kind: WatchKind, thing: Object, model: type[T], version: str) -> WatchEvent[T]:

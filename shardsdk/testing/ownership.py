@@ -13,10 +13,10 @@ An object that was never applied names no owners, so that those who never apply 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final
 
-from shardsdk.errors import Conflict
+from shardsdk.errors import Conflict, Invalid
 from shardsdk.testing.patching import copy_tree, merge
 
 Object = dict[str, Any]
@@ -28,8 +28,7 @@ Owner = tuple[str, str, str]
 #: What names an object, or is the server's to say, belongs to nobody.
 _NAMING: Final = frozenset(
     {
-        ("apiVersion",),
-        ("kind",),
+        *(("apiVersion",), ("kind",), ("metadata",)),
         *(("metadata", name) for name in ("name", "namespace", "uid", "resourceVersion", "generation")),
         *(("metadata", name) for name in ("creationTimestamp", "deletionTimestamp", "managedFields")),
     }
@@ -39,26 +38,47 @@ _OTHERS: Final[Owner] = ("Update", "before-first-apply", "")
 _ABSENT: Final = object()
 
 
-def apply_patch(current: Object, body: Mapping[str, Any], manager: str, subresource: str, *, force: bool) -> Object:
+def meant_by(body: Mapping[str, Any], current: Mapping[str, Any], *, typed: bool) -> Object:
+    """What an applied body says of an object that is `current`: null in it takes nothing away from others.
+
+    In metadata and of Kubernetes' own kinds (`typed`) null is as if nothing were said; of a custom resource that is
+    so over a map alone, and else it is a value.
+    """
+    meant: Object = {}
+    for name, value in body.items():
+        there = current.get(name)
+        plain = typed or name == "metadata"
+        if isinstance(value, Mapping):
+            meant[name] = meant_by(value, there if isinstance(there, Mapping) else {}, typed=plain)
+        elif value is not None or not (plain or isinstance(there, Mapping)):
+            meant[name] = value
+    return meant
+
+
+def apply_patch(
+    current: Object, body: Mapping[str, Any], manager: str, subresource: str, *, force: bool, typed: bool
+) -> Object:
     """`current` as it is once `manager` has applied `body`: what it alone applied before and does not now is gone.
 
-    Raises: Conflict when another one owns a field that has another value, unless `force` takes it.
+    Raises: Conflict when another one owns a field that has another value, unless `force` takes it; Invalid.
     """
-    current, body, owner = _keyed(current), _keyed(body), ("Apply", manager, subresource)
+    was, current, body, owner = current, _keyed(current), _keyed(body), ("Apply", manager, subresource)
     owned = _owners(current)
     before, wanted = owned.pop(owner, set()), set(_leaves(body)) - _NAMING
+    if not before and not wanted and not _managed(current):
+        return merge(was, body)  # with the version that it has to be of
     for other, paths in owned.items():
         taken = {path for path in paths & wanted if _differs(_value(current, path), _value(body, path))}
         if taken and not force:
             fields = ", ".join(".".join(path) for path in sorted(taken))
             raise Conflict(f"Apply failed: conflicts with {other[1]!r}: {fields}", status=409, reason="Conflict")
         paths -= taken
-    applied = merge(current, body)
+    applied = _laid_over(current, body)
     kept = wanted.union(*owned.values())
     for path in before - wanted:
         # A map that was applied empty stays for what is in it by now.
         if not any(other[: len(path)] == path for other in kept):
-            applied = _without(applied, path)
+            applied = _without(applied, path, kept, typed=typed)
     return _with_managed(applied, {**owned, owner: wanted})
 
 
@@ -159,7 +179,7 @@ def _leaves(body: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
     for name, value in body.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, (*above, name))
-        elif value is not None:
+        else:
             yield (*above, name)
 
 
@@ -172,8 +192,27 @@ def _value(thing: Mapping[str, Any], path: Path) -> Any:
     return value
 
 
-def _without(thing: Object, path: Path) -> Object:
-    """A copy without the field, and without the maps that were there for it alone."""
+def _laid_over(target: Mapping[str, Any], applied: Mapping[str, Any]) -> Object:
+    """As a merge, but that null is a value."""
+    laid = dict(target)
+    for name, value in applied.items():
+        inner = laid.get(name)
+        if isinstance(value, Mapping):
+            laid[name] = _laid_over(inner if isinstance(inner, Mapping) else {}, value)
+        else:
+            laid[name] = copy_tree(value)
+    return laid
+
+
+def _without(thing: Object, path: Path, kept: Set[Path], *, typed: bool) -> Object:
+    """A copy without the field, and without the maps that were there for it alone.
+
+    An API server makes null of a map that is emptied and is somebody's all the same, having been applied empty.  Of a
+    typed object that is none; of a custom resource its schema refuses it.
+    Source: structured-merge-diff, typed/remove.go.
+
+    Raises: Invalid.
+    """
     changed: Object = copy_tree(thing)
     above = [changed]
     for name in path[:-1]:
@@ -181,8 +220,21 @@ def _without(thing: Object, path: Path) -> Object:
         if not isinstance(inner, dict):
             return changed
         above.append(inner)
-    above[-1].pop(path[-1], None)
-    for parent, name in reversed(list(zip(above, path[:-1], strict=False))):
-        if parent[name] == {}:
-            del parent[name]
+    if path[-1] not in above[-1]:
+        return changed
+    del above[-1][path[-1]]
+    for depth in range(len(path) - 1, 0, -1):
+        if above[depth]:
+            break
+        if path[:depth] in kept and not typed and path[0] != "metadata":
+            raise _is_null(thing, ".".join(path[:depth]))
+        del above[depth - 1][path[depth - 1]]
     return changed
+
+
+def _is_null(thing: Object, field: str) -> Invalid:
+    """As an API server says it."""
+    group = thing["apiVersion"].rpartition("/")[0]
+    named = f'{thing["kind"]}.{group} "{thing["metadata"]["name"]}"'
+    problem = f'Invalid value: "null": {field} in body must be of type object: "null"'
+    return Invalid(f"{named} is invalid: {field}: {problem}", status=422, reason="Invalid")

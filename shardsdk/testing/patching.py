@@ -33,8 +33,15 @@ def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
             inner = merged.get(key)
             merged[key] = merge(inner if isinstance(inner, _MAPPINGS) else {}, value)
         else:
-            merged[key] = copy_tree(value)
+            merged[key] = _without_nulls(value)
     return merged
+
+
+def _without_nulls(value: Any) -> Any:
+    """A copy of what a list in a merge patch has: maps in it lose what is null, though the RFC does not say so."""
+    if isinstance(value, _MAPPINGS):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def apply_json_patch(target: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -55,7 +62,7 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
     name, path, value = operation["op"], operation["path"], operation.get("value")
     if name in ("copy", "move"):
         parent, place = _find(document, operation["from"])
-        value = parent[place]
+        value = _at(parent, place)
         if name == "move":
             del parent[place]
         name = "add"
@@ -68,13 +75,12 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
         case "add":
             parent[place] = copy_tree(value)
         case "replace":
-            parent[place]  # must be there
+            # Though the RFC says that it must be there: an API server asks that of its parent alone.
             parent[place] = copy_tree(value)
         case "remove":
             del parent[place]
         case "test":
-            # To an API server, what is not there is null.
-            _test(parent.get(place) if isinstance(parent, dict) else parent[place], value, path)
+            _test(_at(parent, place), value, path)
         case other:
             raise ValueError(f"operation {other!r} is not known here")
     return document
@@ -87,6 +93,11 @@ def _replace_whole(document: Any, name: str, value: Any) -> Any:
         raise ValueError(f"{name!r} of the whole object")
     _test(document, value, "it")
     return document
+
+
+def _at(parent: Any, place: Any) -> Any:
+    """To an API server, what is not there is null."""
+    return parent.get(place) if isinstance(parent, dict) else parent[place]
 
 
 def _test(found: Any, value: Any, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What an API server keeps of a write, and refuses, for servers in memory: status apart from the rest, and metadata.
+"""What an API server keeps of a write, and refuses, for servers in memory: by kind, and status apart from the rest.
 
 Of Kubernetes' own kinds some have no status, some no generation, and some take an
 update that names no version; custom resources have both, and take none.
@@ -6,20 +6,18 @@ update that names no version; custom resources have both, and take none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from shardsdk.errors import BadRequest, Invalid, NotFound, ServerError
+from shardsdk.errors import Invalid, NotFound
 from shardsdk.kube.answers import Status, Target, explain_status
-from shardsdk.protocol.labels import is_label_key, is_label_value
-from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.reconcile.serverside import with_texts_as_data
 
 Object = dict[str, Any]
 
 STATUS: Final = "status"
-_RBAC: Final = frozenset(
+RBAC: Final = frozenset(
     f"{each}.rbac.authorization.k8s.io" for each in ("clusterrolebindings", "clusterroles", "rolebindings", "roles")
 )
 _CONFIGURATIONS: Final = frozenset(
@@ -31,7 +29,7 @@ _POLICIES: Final = frozenset(
     for each in ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicybindings")
 )
 #: Neither status nor generation.  Source: the strategies below kubernetes/pkg/registry, as Kubernetes 1.36 has them.
-_PLAIN: Final = _RBAC | {
+_PLAIN: Final = RBAC | {
     *("configmaps", "endpoints", "events", "limitranges", "secrets", "serviceaccounts"),
     *("controllerrevisions.apps", "events.events.k8s.io", "leases.coordination.k8s.io", "runtimeclasses.node.k8s.io"),
     *("csidrivers.storage.k8s.io", "storageclasses.storage.k8s.io"),
@@ -55,6 +53,18 @@ _NEEDS_VERSION: Final = _CONFIGURATIONS | {
     *("leases.coordination.k8s.io", "poddisruptionbudgets.policy", "runtimeclasses.node.k8s.io"),
     *("csidrivers.storage.k8s.io", "volumeattachments.storage.k8s.io"),
 }
+#: What an update makes if it is not there.
+_CREATED_BY_UPDATES: Final = RBAC | {
+    *("endpoints", "events", "limitranges", "services"),
+    *("events.events.k8s.io", "leases.coordination.k8s.io", "runtimeclasses.node.k8s.io"),
+}
+#: Groups whose objects may have finalizers without a domain, as custom resources may.
+_LAX_GROUPS: Final = frozenset(
+    {"policy", *(f"{each}.k8s.io" for each in ("apiextensions", "apiregistration", "coordination", "node"))}
+    | {"admissionregistration.k8s.io"}
+)
+#: What stays as it is once an object says that it is immutable.
+_HELD: Final = {"configmaps": ("immutable", "data", "binaryData"), "secrets": ("immutable", "data")}
 #: Those of its groups that look like a community's.
 _OWN_GROUPS: Final = frozenset(
     f"{each}.k8s.io"
@@ -81,6 +91,17 @@ def has_generation(resource: Resource) -> bool:
     return str(resource.group_resource) not in _WITHOUT_GENERATION
 
 
+def is_created_by_updates(resource: Resource) -> bool:
+    """Whether an update of what is not there makes it."""
+    return str(resource.group_resource) in _CREATED_BY_UPDATES
+
+
+def takes_any_finalizer(resource: Resource) -> bool:
+    """Whether the names of finalizers need no domain."""
+    lax = resource.group in _LAX_GROUPS or str(resource.group_resource) == "events"
+    return lax or not is_builtin(resource)
+
+
 def check_part(resource: Resource, subresource: str, without_status: Mapping[GroupResource, str]) -> None:
     """Raises: NotFound for a status of objects that have none, and for any other part: there is none in memory."""
     said_by = without_status.get(resource.group_resource) if subresource == STATUS else None
@@ -93,13 +114,6 @@ def check_part(resource: Resource, subresource: str, without_status: Mapping[Gro
     raise NotFound(f"the server could not find the requested resource{why}", status=404, reason="NotFound")
 
 
-def check_new(body: Mapping[str, Any]) -> None:
-    """Raises: ServerError for an object that says that it is there already."""
-    if (body.get("metadata") or {}).get("resourceVersion"):
-        message = "resourceVersion should not be set on objects to be created"
-        raise ServerError(message, status=500, reason="InternalError")
-
-
 def check_version(resource: Resource, body: Object) -> None:
     """Raises: Invalid for an update that names no version, of what needs one."""
     needed = not is_builtin(resource) or str(resource.group_resource) in _NEEDS_VERSION
@@ -108,75 +122,29 @@ def check_version(resource: Resource, body: Object) -> None:
         raise Invalid(message, status=422, reason="Invalid")
 
 
-def check_place_in(body: Mapping[str, Any], name: str | None, namespace: str | None) -> None:
-    """Raises: BadRequest for a body that names another object than its path does."""
-    metadata = body.get("metadata") or {}
-    for part, wanted in (("name", name), ("namespace", namespace)):
-        if wanted is not None and metadata.get(part) not in (None, "", wanted):
-            message = f"the {part} of the object ({metadata[part]}) does not match the {part} on the URL ({wanted})"
-            raise BadRequest(message, status=400, reason="BadRequest")
+def check_held(resource: Resource, current: Object, wanted: Object) -> None:
+    """Raises: Invalid for a change of what is immutable."""
+    if not current.get("immutable"):
+        return
+    for part in _HELD.get(str(resource.group_resource), ()):
+        if (wanted.get(part) or None) != (current.get(part) or None):
+            message = f"{resource.plural}: {part}: Forbidden: field is immutable when `immutable` is set"
+            raise Invalid(message, status=422, reason="Invalid")
 
 
-def check_metadata(resource: Resource, old: Object | None, new: Object) -> None:
-    """What metadata may say; `old` None: of a new object.
+def check_kind(resource: Resource, current: Object, wanted: Object) -> None:
+    """A patch leaves an object what it is; of its own kinds a server knows without being told.
 
-    Raises: Invalid; BadRequest for labels and annotations that are no texts.
+    Raises: Invalid.
     """
-    faults = []
-    if old is None and not _is_name(resource, new["name"]):
-        faults.append(f"metadata.name: Invalid value: {new['name']!r}")
-    for part in ("labels", "annotations"):
-        entries = new.get(part) or {}
-        if old is not None and entries == old.get(part):
-            continue
-        for key, value in entries.items():
-            if not isinstance(value, str):
-                message = f"metadata.{part}.{key}: {value!r} is no string"
-                raise BadRequest(message, status=400, reason="BadRequest")
-            # Those of annotations are read as if they had no capitals.
-            if not is_label_key(key.lower() if part == "annotations" else key) or (
-                part == "labels" and not is_label_value(value)
-            ):
-                faults.append(f"metadata.{part}: Invalid value: {key!r}: {value!r}")
-    for each in new.get("ownerReferences") or ():
-        faults += [f"metadata.ownerReferences.{part}: must not be empty" for part in _OF_OWNER if not each.get(part)]
-    if len([each for each in new.get("ownerReferences") or () if each.get("controller")]) > 1:
-        faults.append("metadata.ownerReferences: Invalid value: only one reference can have controller set to true")
-    if old is not None and "deletionTimestamp" in old:
-        added = set(new.get("finalizers") or ()).difference(old.get("finalizers") or ())
-        if added:
-            faults.append(f"metadata.finalizers: Forbidden: no new ones while it is being deleted: {sorted(added)}")
-    if faults:
-        raise Invalid(f"{resource.kind} {new['name']!r} is invalid: {'; '.join(faults)}", status=422, reason="Invalid")
-
-
-def _is_name(resource: Resource, name: str) -> bool:
-    """Whether an object may be called so.  Source: the validation below kubernetes/pkg/apis."""
-    which = str(resource.group_resource)
-    if which in _RBAC or which == "ipaddresses.networking.k8s.io":
-        return name not in (".", "..") and "/" not in name and "%" not in name
-    return is_dns_label(name) if which in ("namespaces", "services") else is_dns_subdomain(name)
-
-
-def without_empties(metadata: Object) -> Object:
-    """The same but for lists and maps that have nothing in them: an API server stores none of those."""
-    return {name: value for name, value in metadata.items() if value or name not in _MAY_BE_EMPTY}
-
-
-_OF_OWNER: Final = ("apiVersion", "kind", "name", "uid")
-_MAY_BE_EMPTY: Final = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
-#: What a way of deletion has an object wait for.
-_HELD_BY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
-
-
-def finalizers_of_deletion(propagation: str | None, finalizers: Sequence[str]) -> list[str]:
-    """The finalizers of an object that is deleted in such a way; `None`: nobody has said.  Raises: Invalid."""
-    if propagation is None:
-        return list(finalizers)
-    if propagation not in ("Background", *_HELD_BY):
-        raise Invalid(f"propagationPolicy: Invalid value: {propagation!r}", status=422, reason="Invalid")
-    others = [each for each in finalizers if each not in _HELD_BY.values()]
-    return [*others, _HELD_BY[propagation]] if propagation in _HELD_BY else others
+    if not wanted.get("kind") and is_builtin(resource):
+        wanted["kind"] = current["kind"]
+    # A server in memory stores each object in the version that it was created in.
+    kept = (("apiVersion", (current["apiVersion"], resource.api_version)), ("kind", (current["kind"],)))
+    for part, known in kept:
+        if wanted.get(part) not in known:
+            message = f"{resource.plural}: {part}: Invalid value: {wanted.get(part)!r}: must be {known[0]}"
+            raise Invalid(message, status=422, reason="Invalid")
 
 
 def said_of(body: Object, subresource: str = "") -> Object:
@@ -209,7 +177,7 @@ def _with_the_servers_own(current: Object, wanted: Object) -> Object:
     """Metadata as they are wanted, but for what nobody else may change."""
     own = ("creationTimestamp", "generation", "deletionTimestamp")
     others = {name: value for name, value in wanted.items() if name not in own}
-    return {"uid": current["uid"], **others, **_parts(current, *own)}
+    return {**others, "uid": wanted.get("uid") or current["uid"], **_parts(current, *own)}
 
 
 def _parts(metadata: Object, *names: str) -> Object:

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardsdk import CustomResource, Model
 from shardsdk.errors import ApiError
-from shardsdk.kinds import ClusterRole, ConfigMap, Kind, Secret
+from shardsdk.kinds import ClusterRole, ConfigMap, Kind, Secret, crd_of
 from shardsdk.kube.api import Api, PatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import Resource
@@ -32,6 +32,16 @@ class Numbers(Kind):
 
     resource = ConfigMap.resource
     data: dict[str, int] = {}
+
+
+def site_definition() -> dict[str, Any]:
+    """Of a site whose spec has maps as well, without the defaults that a class would give them."""
+    definition = crd_of(Site)
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    spec["tags"] = {"type": "object", "additionalProperties": {"type": "string"}}
+    spec["box"] = {"type": "object", "properties": {"tags": spec["tags"], "name": {"type": "string"}}}
+    spec["free"] = {"x-kubernetes-preserve-unknown-fields": True}
+    return definition
 
 
 SITES, CONFIGMAPS, SECRETS = Site.resource, ConfigMap.resource, Secret.resource

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from localcluster import AdminClient, ControlPlane
+from localcluster import AdminClient, AdminError, ControlPlane
 from shardsdk.errors import ShardingError
-from shardsdk.kinds import ConfigMap, Deployment, Lease, Secret, crd_of
+from shardsdk.kinds import ConfigMap, Deployment, Lease, Secret
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing import MemoryApi, MemoryServer
-from shardsdk.testing.strategies import has_status
+from shardsdk.testing.strategies import has_status, is_created_by_updates, takes_any_finalizer
 from tests.integration.asked import (
     CONFIGMAPS,
     RULES,
@@ -32,7 +32,10 @@ from tests.integration.asked import (
     named,
     said,
     shown,
+    site_definition,
 )
+from tests.integration.asked_changes import CHANGES
+from tests.integration.asked_requests import REQUESTS
 from tests.integration.served import served
 
 
@@ -122,9 +125,7 @@ async def another_objects_uid_is_a_conflict(asked: Asked) -> Any:
         for change in ({"uid": "another"}, {"uid": "another", "resourceVersion": version}):
             found.append(await asked.patch({"metadata": change}, resource))
             found.append(await asked.apply("m", resource, metadata=change))
-        found.append(
-            await asked.update(named(resource, {"uid": "another", "resourceVersion": version}, **content), resource)
-        )
+            found.append(await asked.update(named(resource, change, **content), resource))
     return found
 
 
@@ -218,13 +219,15 @@ CASES: list[Ask] = [
     what_is_not_there_is_not_found,
     objects_are_read_as_strictly,
     *RULES,
+    *REQUESTS,
+    *CHANGES,
 ]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     """With sites, served."""
-    async with served(control_plane, crd_of(Site)):
+    async with served(control_plane, site_definition()):
         yield control_plane
 
 
@@ -238,13 +241,50 @@ async def client(plane: ControlPlane) -> AsyncIterator[Client]:
 
 async def test_kinds_have_a_status_where_the_api_server_serves_one(admin: AdminClient) -> None:
     served: dict[str, bool] = {}
-    for group in (await admin.request("GET", "/apis"))["groups"]:
-        for version in group["versions"] if group["name"].endswith(".k8s.io") or "." not in group["name"] else ():
-            listed = (await admin.request("GET", f"/apis/{version['groupVersion']}"))["resources"]
-            served |= statuses(group["name"], listed)
-    served |= statuses("", (await admin.request("GET", "/api/v1"))["resources"])
+    async for group, _, listed in own_kinds(admin):
+        served |= statuses(group, listed)
     assert len(served) > 40
     assert {name: has_status(resource_named(name)) for name in served} == served
+
+
+async def test_kinds_are_created_by_updates_and_have_finalizers_as_in_the_api_server(
+    admin: AdminClient, namespace: str
+) -> None:
+    found: dict[str, tuple[bool, bool]] = {}
+    async for group, path, listed in own_kinds(admin):
+        for each in listed:
+            if not {"create", "update"} <= set(each["verbs"]) or "/" in each["name"]:
+                continue
+            where = f"{path}/namespaces/{namespace}" if each["namespaced"] else path
+            body = {"apiVersion": path.removeprefix("/apis/").removeprefix("/api/"), "kind": each["kind"]}
+            metadata = {"name": "none"} | ({"namespace": namespace} if each["namespaced"] else {})
+            updating = {**body, "metadata": metadata}
+            creating = {**body, "metadata": {**metadata, "finalizers": ["cleanup"]}}
+            updated = await answer(admin, "PUT", f"{where}/{each['name']}/none?dryRun=All", updating)
+            created = await answer(admin, "POST", f"{where}/{each['name']}?dryRun=All", creating)
+            name = f"{each['name']}.{group}" if group else each["name"]
+            found[name] = ("not found" not in updated, "neither a standard finalizer" not in created)
+    assert len(found) > 40
+    of = {name: resource_named(name) for name in found}
+    assert {name: (is_created_by_updates(each), takes_any_finalizer(each)) for name, each in of.items()} == found
+
+
+async def answer(admin: AdminClient, method: str, path: str, body: Thing) -> str:
+    """How it was refused; empty: it was not."""
+    try:
+        await admin.request(method, path, body=body)
+    except AdminError as error:
+        return str(error)
+    return ""
+
+
+async def own_kinds(admin: AdminClient) -> AsyncIterator[tuple[str, str, list[Thing]]]:
+    """Kubernetes' own groups, where they are, and what is in them."""
+    yield "", "/api/v1", (await admin.request("GET", "/api/v1"))["resources"]
+    for group in (await admin.request("GET", "/apis"))["groups"]:
+        for version in group["versions"] if group["name"].endswith(".k8s.io") or "." not in group["name"] else ():
+            path = f"/apis/{version['groupVersion']}"
+            yield group["name"], path, (await admin.request("GET", path))["resources"]
 
 
 def statuses(group: str, listed: list[Thing]) -> dict[str, bool]:

@@ -88,20 +88,20 @@ async def test_listeners_are_told_after_the_cache_shows_the_change(clock: Virtua
 @in_virtual_time
 async def test_it_knows_which_versions_it_has_seen_also_of_what_is_gone(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    rig.secret("x")  # version 1
+    rig.secret("x")  # version 2
     where = Request("default", "x")
     cache: Cache[PartialObject] = Cache(rig.api, SECRETS, clock=clock, rng=Random(1))
     async with running(cache):
-        assert cache.has_seen(where, "1")
-        assert not cache.has_seen(where, "2")
-        rig.server.delete(SECRETS, "x", "default")
-        await clock.sleep(1)
         assert cache.has_seen(where, "2")
         assert not cache.has_seen(where, "3")
-        rig.secret("x")
+        rig.server.delete(SECRETS, "x", "default")
         await clock.sleep(1)
         assert cache.has_seen(where, "3")
-        assert not cache.has_seen(Request("default", "y"), "1")
+        assert not cache.has_seen(where, "4")
+        rig.secret("x")
+        await clock.sleep(1)
+        assert cache.has_seen(where, "4")
+        assert not cache.has_seen(Request("default", "y"), "2")
 
 
 @in_virtual_time

@@ -145,7 +145,7 @@ async def test_writes_are_noted_with_their_versions(clock: VirtualClock) -> None
     api, owner = await own_api(rig, notes)
     await api.create(CONFIGMAPS, child_body(owner), "default")
     await api.patch(SECRETS, "owner", "default", {"data": {"k": "v"}})
-    assert notes.written == ["configmaps default/child@2", "secrets default/owner@3"]
+    assert notes.written == ["configmaps default/child@3", "secrets default/owner@4"]
     assert notes.doubted == 0
 
 

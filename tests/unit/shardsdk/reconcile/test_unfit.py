@@ -224,11 +224,11 @@ async def test_a_list_that_shows_the_same_again_is_no_news(clock: VirtualClock) 
         for _ in range(2):
             rig.main._reflectors[None].restart()
             await clock.sleep(5)
-        assert told == [("1", False)]
+        assert told == [("2", False)]
         assert unfit_objects(rig, "secrets") == 1
         rig.server.delete(SECRETS, "odd", "default")
         await clock.sleep(5)
-        assert told == [("1", False), ("2", True)]
+        assert told == [("2", False), ("3", True)]
         assert unfit_objects(rig, "secrets") == 0
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from shardsdk.errors import (
     AlreadyExists,
+    BadRequest,
     ConfigurationError,
     Conflict,
     ConnectionFailed,
@@ -21,7 +22,7 @@ from shardsdk.errors import (
 )
 from shardsdk.kube.api import Api, PatchKind, WatchEvent, WatchKind
 from shardsdk.kube.reflector import Reflector
-from shardsdk.kube.selectors import Selector, absent, equals, exists, join, not_in, within
+from shardsdk.kube.selectors import Selector, absent, differs, equals, exists, join, not_in, within
 from shardsdk.protocol.objects import PartialObject, Resource
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
@@ -66,6 +67,28 @@ def test_field_selectors_and_namespaces_select() -> None:
     assert not matches(body("x"), "other", Selector())
 
 
+@pytest.mark.parametrize("name", ["a,b", "c=d", r"e\f", "n!=o", "==", "\\", r"\,=", "!", "x"])
+@in_virtual_time
+async def test_an_object_is_found_whatever_it_is_called(clock: VirtualClock, name: str) -> None:
+    """RBAC takes almost any name."""
+    roles = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+    server = MemoryServer()
+    server.create(roles, body("other"))
+    server.create(roles, body(name))
+    found = await MemoryApi(server, clock).find(roles, name, "default")
+    assert found is not None
+    assert found.metadata.name == name
+    others = Selector(fields=join(differs("metadata.name", name), equals("metadata.namespace", "default")))
+    assert not matches(body(name), None, others)
+    assert matches(body("other"), None, others)
+
+
+@pytest.mark.parametrize("value", ["a=b", "a\\", r"a\b", "a,b"])
+def test_a_field_selector_whose_value_is_bare_is_refused(value: str) -> None:
+    with pytest.raises(BadRequest):
+        matches(body("x"), None, Selector(fields=f"metadata.name={value}"))
+
+
 def test_writes_are_conditional_on_the_version_they_name() -> None:
     server = MemoryServer()
     made = create(server, "x")
@@ -99,7 +122,7 @@ def test_a_write_that_changes_nothing_makes_no_version() -> None:
 
 def test_finalizers_hold_an_object_until_the_last_is_gone() -> None:
     server = MemoryServer()
-    server.create(CONFIGMAPS, {"metadata": {"name": "x", "namespace": "default", "finalizers": ["f"]}})
+    server.create(CONFIGMAPS, {"metadata": {"name": "x", "namespace": "default", "finalizers": ["x.com/f"]}})
     server.delete(CONFIGMAPS, "x", "default")
     assert server.get(CONFIGMAPS, "x", "default")["metadata"]["deletionTimestamp"]
     server.patch(CONFIGMAPS, "x", "default", {"metadata": {"finalizers": None}})
@@ -119,7 +142,7 @@ def test_generate_name_gives_a_name_after_admission() -> None:
     assert seen == [None]
 
 
-def test_patches_apply_as_their_rfcs_say() -> None:
+def test_patches_apply_as_their_rfcs_say_but_where_api_servers_do_not() -> None:
     assert merge({"a": {"b": 1, "c": 2}, "d": 1}, {"a": {"b": None}, "d": 2}) == {"a": {"c": 2}, "d": 2}
     operations: list[Mapping[str, Any]] = [
         {"op": "test", "path": "/a/0", "value": 1},
@@ -128,8 +151,11 @@ def test_patches_apply_as_their_rfcs_say() -> None:
         {"op": "remove", "path": "/b"},
     ]
     assert apply_json_patch({"a": [1, 2], "labels": {}, "b": 1}, operations) == {"a": [1, 2, 3], "labels": {"x/y": "z"}}
+    assert merge({}, {"a": [{"b": None, "c": 1}, None]}) == {"a": [{"c": 1}, None]}
+    assert apply_json_patch({}, [{"op": "replace", "path": "/missing", "value": 1}]) == {"missing": 1}
+    assert apply_json_patch({}, [{"op": "copy", "from": "/missing", "path": "/a"}]) == {"a": None}
     with pytest.raises(Invalid):
-        apply_json_patch({}, [{"op": "replace", "path": "/missing", "value": 1}])
+        apply_json_patch({}, [{"op": "replace", "path": "/missing/too", "value": 1}])
 
 
 @in_virtual_time
@@ -192,10 +218,11 @@ async def test_a_cancelled_write_still_happens(clock: VirtualClock) -> None:
 @in_virtual_time
 async def test_old_versions_are_gone(clock: VirtualClock) -> None:
     server = MemoryServer()
-    create(server, "x")
+    for name in "xy":
+        create(server, name)
     server.compacted = server.version
     with pytest.raises(Gone):
-        async for _ in MemoryApi(server, clock).watch(CONFIGMAPS, resource_version="0"):
+        async for _ in MemoryApi(server, clock).watch(CONFIGMAPS, resource_version="1"):
             pass
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from shardsdk.errors import Conflict, Invalid
+from shardsdk.protocol.objects import Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.shard_rig import CONFIGMAPS
 
 NAME = ("a", "default")
+SITES = Resource("sites.example.com", "v1", "sites", "Site")
 
 
 def made(**metadata: Any) -> MemoryServer:
@@ -88,3 +90,66 @@ def test_who_never_applies_is_bothered_with_no_owners() -> None:
     server = made()
     server.patch(CONFIGMAPS, *NAME, {"data": {"more": "1"}})
     assert "managedFields" not in server.get(CONFIGMAPS, *NAME)["metadata"]
+
+
+def site(server: MemoryServer, manager: str = "me", **fields: Any) -> dict[str, Any]:
+    about = {"apiVersion": SITES.api_version, "kind": SITES.kind, "metadata": {"name": "a"}}
+    return server.apply(SITES, *NAME, {**about, **fields}, manager, force=True)
+
+
+def test_a_map_of_a_custom_resource_is_not_emptied_by_an_apply() -> None:
+    server = MemoryServer()
+    site(server, spec={"size": 1, "tags": {"a": "1"}})
+    problem = r'spec\.tags: Invalid value: "null": spec\.tags in body must be of type object: "null"'
+    refusal = rf'^Site\.sites\.example\.com "a" is invalid: {problem}$'
+    for _ in range(2):
+        with pytest.raises(Invalid, match=refusal):
+            site(server, spec={"size": 1, "tags": {}})
+    assert server.get(SITES, *NAME)["metadata"]["generation"] == 1
+    assert site(server, spec={"size": 1})["spec"] == {"size": 1}
+    assert site(server, spec={"size": 1, "tags": {}})["spec"] == {"size": 1, "tags": {}}
+    assert site(server, spec={"size": 1})["spec"] == {"size": 1}
+
+
+def test_a_map_that_another_one_has_something_in_is_given_back() -> None:
+    server = MemoryServer()
+    site(server, spec={"tags": {"a": "1"}})
+    site(server, "another", spec={"tags": {"b": "1"}})
+    assert site(server, spec={"tags": {}})["spec"] == {"tags": {"b": "1"}}
+    with pytest.raises(Invalid, match=r"spec\.tags"):
+        site(server, "another")
+    assert apply(made(), data={"more": "1"})["data"] == {"mode": "auto", "more": "1"}
+
+
+def test_null_takes_nothing_away_from_others() -> None:
+    server = made(labels={"theirs": "1"}, finalizers=["x.com/theirs"])
+    applied = apply(server, metadata={"labels": None, "finalizers": None}, data=None)
+    assert applied["data"] == {"mode": "auto"}
+    assert applied["metadata"]["labels"] == {"theirs": "1"}
+    assert applied["metadata"]["finalizers"] == ["x.com/theirs"]
+    assert "managedFields" not in applied["metadata"]
+    assert len(server.log) == 1
+
+
+def test_null_is_a_value_in_a_custom_resource() -> None:
+    server = MemoryServer()
+    assert site(server, spec={"colour": None, "tags": {"a": "1"}})["spec"] == {"colour": None, "tags": {"a": "1"}}
+    with pytest.raises(Conflict, match=r"spec\.colour"):
+        server.apply(SITES, *NAME, {"spec": {"colour": "red"}}, "another")
+    assert site(server, "another", spec=None)["spec"] == {"colour": None, "tags": {"a": "1"}}
+    assert site(server, spec={"tags": {"a": "1"}})["spec"] == {"tags": {"a": "1"}}
+
+
+def test_metadata_beside_an_applied_status_are_ignored() -> None:
+    server = MemoryServer()
+    site(server, metadata={"name": "a", "labels": {"a": "1"}})
+    body = {"metadata": {"name": "a", "labels": {"a": "2"}}, "status": {"ready": 1}}
+    applied = server.apply(SITES, *NAME, body, "another", subresource="status")
+    assert applied["metadata"]["labels"] == {"a": "1"}
+    assert applied["status"] == {"ready": 1}
+
+
+def test_an_apply_of_empty_metadata_owns_none() -> None:
+    server = made()
+    apply(server, metadata={}, data={"mine": "1"})
+    assert apply(server, data={"mine": "1"})["metadata"]["name"] == "a"
