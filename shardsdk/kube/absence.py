@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from shardsdk.errors import Forbidden, NotFound, NotServed, ShardingError
+from shardsdk.kube.answers import NO_ROLE, RBAC_GROUP
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource, Resource
 
-_GROUP: Final = "rbac.authorization.k8s.io"
 #: Whoever changes one, be it a label, and may not bind any role, needs what the role grants that it names.  If that is
 #: not there, the API server says that a *binding* of the role's name is not: mostly both are called the same.
 #: Source: Kubernetes, pkg/registry/rbac/rolebinding/policybased, and Store.Get of apiserver/pkg/registry/generic.
-_BINDINGS: Final = (GroupResource(_GROUP, "rolebindings"), GroupResource(_GROUP, "clusterrolebindings"))
+_BINDINGS: Final = (GroupResource(RBAC_GROUP, "rolebindings"), GroupResource(RBAC_GROUP, "clusterrolebindings"))
 
 
 async def judge_absence(
@@ -30,5 +30,4 @@ async def judge_absence(
         return unread
     if found is None or found.metadata.uid != uid:
         return error
-    message = f"{error} — it is there; the role that it names is not, as a rule: create that, or grant bind on roles"
-    return Forbidden(message, status=error.status, reason=error.reason)
+    return Forbidden(f"{error} — it is there; {NO_ROLE}", status=error.status, reason=error.reason)

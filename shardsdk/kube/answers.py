@@ -46,8 +46,13 @@ _DENIAL: Final = ("admission webhook ", " denied the request")
 #: Source: etcd, api/v3rpc/rpctypes.ErrGRPCRequestTooLarge; gRPC for Go.
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
 
-#: The verbs that write an object that is there, and is named by the answer if it is not; a creation is told of others.
-_WRITING_ONE: Final = ("patch", "update", "delete")
+#: The verbs that change an object that is there; its answer names it if it is not, or what it cannot be without.
+_CHANGING_ONE: Final = ("patch", "update")
+
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+#: What there is to do where a binding that is there is said not to be.
+NO_ROLE: Final = "the role that it names is not, as a rule: create that, or grant bind on roles"
+_WITHOUT_ANOTHER: Final = "that is another object, without which this one may not be written: create it"
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequest,
@@ -150,7 +155,7 @@ def explain_status(target: Target, status: Status, *, retry_after_seconds: float
     message = f"{target}: {status.code} {status.reason or 'without reason'}: {said}"
     leaf = _leaf(target, status)
     if leaf is Forbidden and status.code == 404 and not _is_denial(status):
-        message += " — that is another object, without which this one may not be written: create it"
+        message += f" — {NO_ROLE if target.group == RBAC_GROUP else _WITHOUT_ANOTHER}"
     elif leaf is Forbidden and target.resource and f"cannot {target.verb} resource" in status.message:
         message += f" — {target.missing_rule}"
     elif target.lacks_namespace and leaf in (MethodNotAllowed, NotServed):
@@ -169,18 +174,15 @@ def _is_unserved(status: Status) -> bool:
 
 
 def _is_of_another(target: Target, status: Status) -> bool:
-    """Whether a write's 404 names an object that the target cannot be written without: a RoleBinding's role, perhaps.
+    """Whether a change's 404 names an object that the target cannot be without: a RoleBinding's role, perhaps.
 
-    Of an object whose namespace is gone nothing is left either.
+    Of an object whose namespace is gone nothing is left either.  Names alone are compared: aggregated API servers
+    have words of their own for kinds, and some have the namespace in the name.
     """
-    named = status.details or StatusDetails()
-    if target.verb not in _WRITING_ONE or not (target.name and named.name):
+    named = (status.details or StatusDetails()).name.rpartition("/")[2]
+    if target.verb not in _CHANGING_ONE or not (target.name and named):
         return False
-    if (named.kind, named.name) == ("namespaces", target.namespace):
-        return False
-    # Some aggregated API servers name the Kind there, in its capitals.
-    kinds = {each.partition("/")[0] for each in (target.resource, named.kind) if each.islower()}
-    return named.name != target.name or len(kinds) > 1
+    return named not in (target.name, target.namespace)
 
 
 def _is_denial(status: Status) -> bool:

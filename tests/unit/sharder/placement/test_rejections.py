@@ -86,7 +86,7 @@ def answered(code: int, reason: str, message: str, details: StatusDetails | None
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (answered(404, "NotFound", 'roles "reader" not found', StatusDetails("reader", "roles")), "create it"),
+        (answered(404, "NotFound", 'roles "reader" not found', StatusDetails("reader", "roles")), "create that"),
         (answered(500, "", "etcdserver: request is too large"), "make it smaller"),
     ],
 )

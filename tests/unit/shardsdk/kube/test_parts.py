@@ -282,15 +282,23 @@ def absent(kind: str, name: str) -> Refusal:
     return Refusal(404, text.encode())
 
 
-@pytest.mark.parametrize("verb", ["patch", "update", "delete"])
-@pytest.mark.parametrize(("kind", "name"), [("roles", "else"), ("clusterroles", "b"), ("rolebindings", "else")])
-def test_a_404_that_names_another_object_does_not_say_that_this_one_is_gone(verb: str, kind: str, name: str) -> None:
+@pytest.mark.parametrize("verb", ["patch", "update"])
+@pytest.mark.parametrize(
+    ("group", "kind", "named", "remedy"),
+    [
+        ("rbac.authorization.k8s.io", "rolebindings", "rolebindings", "the role that it names is not, as a rule"),
+        ("rbac.authorization.k8s.io", "rolebindings", "roles", "the role that it names is not, as a rule"),
+        ("example.com", "widgets", "parts", "without which this one may not be written: create it"),
+    ],
+)
+def test_a_404_that_names_another_object_does_not_say_that_this_one_is_gone(
+    verb: str, group: str, kind: str, named: str, remedy: str
+) -> None:
     """Of the role that a RoleBinding names the API server itself speaks as of a RoleBinding."""
-    binding = Target(verb, "rbac.authorization.k8s.io", "rolebindings", "n", "b")
-    error = explain(binding, absent(kind, name))
+    error = explain(Target(verb, group, kind, "n", "b"), absent(named, "else"))
     assert type(error) is errors.Forbidden
-    assert f'{kind} "{name}" not found' in str(error)
-    assert str(error).endswith("without which this one may not be written: create it")
+    assert f'{named} "else" not found' in str(error)
+    assert remedy in str(error)
 
 
 @pytest.mark.parametrize("verb", ["get", "patch", "update", "delete"])
@@ -301,15 +309,24 @@ def test_a_404_that_names_another_object_does_not_say_that_this_one_is_gone(verb
         ("widgets/status", "widgets", "a"),
         ("widgets/scale", "widgets/scale", "a"),
         ("widgets", "Widget", "a"),
+        ("widgets", "widget", "a"),
+        ("widgets", "widgets.example.com", "a"),
+        ("widgets", "widgets", "n/a"),
         ("widgets", "", ""),
         ("widgets", "namespaces", "n"),
+        ("widgets", "namespace", "n"),
     ],
 )
 def test_a_404_that_names_the_object_or_its_namespace_says_that_it_is_gone(
     verb: str, resource: str, kind: str, name: str
 ) -> None:
+    """However an aggregated API server words it."""
     error = explain(Target(verb, "example.com", resource, "n", "a"), absent(kind, name))
     assert type(error) is errors.NotFound
+
+
+def test_what_is_deleted_needs_no_other_object() -> None:
+    assert type(explain(Target("delete", "example.com", "widgets", "n", "a"), absent("w", "x"))) is errors.NotFound
 
 
 def test_of_what_is_created_the_namespace_may_be_what_is_not_there() -> None:
