@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.errors import ConfigurationError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.lease import pod
 from shardsdk.lease.election import LeaderElector
-from shardsdk.lease.hold import Hold, watch_closing, watched
+from shardsdk.lease.hold import Hold, watched
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
 
@@ -58,7 +58,8 @@ class Election:
 class Candidate:
     """One process's part in an election.
 
-    `die` must end the process; it is called when work goes on after its time.
+    `die` must end the process; it is called when work goes on after its time.  `lost` is told of a hold
+    that was lost, when work under it has ended.
     Without `threaded` the event loop alone watches the time.
     """
 
@@ -71,6 +72,7 @@ class Candidate:
         rng: Random,
         threaded: bool,
         die: Callable[[], None],
+        lost: Callable[[Hold], None] = lambda hold: None,
     ) -> None:
         if not election.name:
             raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
@@ -83,8 +85,8 @@ class Candidate:
         self._rng = rng
         self._threaded = threaded
         self._die = die
+        self._lost = lost
         self._settlers: list[Callable[[], Awaitable[None]]] = []
-        self._hold: Hold | None = None
 
     def settle_first(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Await `settled()` between the end of the work and the release of the lease."""
@@ -115,23 +117,21 @@ class Candidate:
         )
         events = asyncio.create_task(recorder.run(), name="election-events")
         try:
-            await elector.run(lambda hold: self._lead(hold, lead))
-        except LeaseLost:
-            if self._threaded and self._hold is not None:
-                await watch_closing(self._hold, self._clock, self._die)
-            raise
+            await elector.run(lambda hold: self._lead(hold, lead, elector))
         finally:
             events.cancel()
             await asyncio.wait([events])
             await recorder.flush_in_passing()
 
-    async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]]) -> None:
-        self.leads, self._hold = True, hold
+    async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]], elector: LeaderElector) -> None:
+        self.leads = True
         with watched(hold, self._clock, self._die) if self._threaded else contextlib.nullcontext():
             try:
                 await lead(hold)
             finally:
                 self.leads = False
+                if not elector.is_leader:
+                    self._lost(hold)
 
     async def _settle(self) -> None:
         for settled in self._settlers:

@@ -19,7 +19,7 @@ Guarantees:
 Does not guarantee: that a body stops which swallows its cancellation, blocks its
 loop or works in a thread.  Its writes through `lease.client()` are refused all the
 same, and `on_deadline` is called, where a process should end itself.  Nor anything
-about threads that it was not told of (`asyncio.to_thread`).
+about threads that it was not told of (`asyncio.to_thread`): those are the program's own to end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from shardsdk.kube.server import Access
 from shardsdk.lease import pod
 from shardsdk.lease.body import Body
 from shardsdk.lease.claim import Claim
-from shardsdk.lease.hold import Hold, watch_closing, watched
+from shardsdk.lease.hold import Hold, watched
 from shardsdk.lease.hosts import Host, LoopHost, ThreadHost
 from shardsdk.lease.seat import Seat, take_seat
 from shardsdk.lease.steps import Loss, LossKind
@@ -101,8 +101,8 @@ class ShardLease:
     Without it a lease made from an `Access` is not sought in such a ring.
 
     `on_deadline` is called, in a thread that does nothing else, when the lease's hold has ended and the body has not,
-    nor, of a lost lease, what there is to do after it: also when the event loop is closed and that waits for threads.
-    Do not log there: that waits for handlers.  Without it, let the task enter the lease that is to be cancelled.
+    nor, of a lost lease, what there is to do after it.  Do not log there: that waits for handlers.  Without it, let the
+    task enter the lease that is to be cancelled.
 
     Raises: ConfigurationError for names and durations that cannot be; when entered, also for the ring and the task.
     """
@@ -160,15 +160,8 @@ class ShardLease:
         self._tenure = self._make_tenure(rng, fenced=fenced is True)
 
     def _make_tenure(self, rng: random.Random, *, fenced: bool) -> Tenure:
-        claim = Claim(
-            self.namespace,
-            self.name,
-            holder=self.name,
-            duration_seconds=int(self.timings.lease_duration),
-            instance=self.instance,
-            ring=self.ring.ring,
-            fenced=fenced,
-        )
+        duration, ring = int(self.timings.lease_duration), self.ring.ring
+        claim = Claim(self.namespace, self.name, self.name, duration, instance=self.instance, ring=ring, fenced=fenced)
         listener = Listener(
             acquired=lambda: self._tell(self._on_acquired),
             lost=lambda loss: self._tell(partial(self._on_lost, loss)),
@@ -236,10 +229,15 @@ class ShardLease:
         A thread cannot be cancelled: the body has not ended before `function` has, and the lease is not given up.  Let
         it look at `loss` now and then, which is a reason to stop, and tell it when the body is to end.
 
-        Raises: LeaseLost where the lease is not held, FenceClosed while that is in doubt; what `function` raises.
+        Raises: LeaseLost where the lease is not held, or not any more when there is a thread for it; FenceClosed while
+        that is in doubt; ConfigurationError on another event loop; what `function` raises.
         """
+        return await self._body.call(partial(function, *arguments, **keywords), self._check_held)
+
+    def _check_held(self) -> None:
         check_open(self.fence, "nothing is begun in a thread")
-        return await self._body.call(partial(function, *arguments, **keywords))
+        if self.loss is not None:
+            raise LeaseLost(f"{self.loss.message}: nothing is begun in a thread")
 
     async def __aenter__(self) -> Self:
         if self._host is not None:
@@ -275,15 +273,13 @@ class ShardLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        cancelled = await self._body.end()
+        cancelled = await self._body.end(error)
         lost = self.loss
         if lost is None:  # else what its keeper waits for, such as a handler of log lines, may keep this loop as well
             self._watched.close()
         ours = self._body.uncancel() and kind is asyncio.CancelledError
         with self._watched:
             await self._leave()
-            if lost is not None and self._threaded and self._on_deadline is not None:
-                await watch_closing(self.fence, self._clock, self._on_deadline)
         if cancelled is not None:
             raise cancelled
         if lost is not None and (ours or error is None):

@@ -1,7 +1,8 @@
 """Plain functions in threads, for those who answer for what the functions do.
 
 A thread cannot be cancelled.  Whoever awaits a function here goes on only when it has returned, however often
-that is cancelled: until then nobody may take it for ended.
+that is cancelled: until then nobody may take it for ended.  One that is cancelled before there is a thread for it
+never begins.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import CancelledError, Executor
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -36,13 +38,24 @@ async def wait_in_thread(
 
     When this is cancelled, `cancelled()` is called, which may tell the function.
     """
+    #: Taken once: by the thread that begins, or by whoever is cancelled before.
+    begun = threading.Lock()
+
+    def begin() -> R:
+        if not begun.acquire(blocking=False):
+            raise CancelledError
+        return call_plainly(function)
+
     # With the context variables of whoever calls, as `asyncio.to_thread`.
-    within = functools.partial(contextvars.copy_context().run, call_plainly, function)
+    within = functools.partial(contextvars.copy_context().run, begin)
     future = asyncio.get_running_loop().run_in_executor(pool, within)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         cancelled()
+        if begun.acquire(blocking=False):
+            future.cancel()
+            raise
         while not future.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([future])

@@ -47,11 +47,11 @@ from shardsdk.process.health import Check, listen_at, parse_address
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import Probes
-from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
+from shardsdk.process.process import ExitCode, end_with, exit_code_for, run_process, stop_on_signal
 from shardsdk.process.rights import NOT_ASKED, ReadingRights, rights_by_ranges, rights_of
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
-from shardsdk.process.world import World, load_world
+from shardsdk.process.world import World, ended_with, load_world
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.caches import Caches, CacheSettings, needs_shared, prepare
@@ -245,6 +245,7 @@ class Manager:
         assert self.election is not None
         candidate = Candidate(
             self.election, world.source, clock=world.clock, rng=world.rng, threaded=world.threaded,
+            lost=lambda hold: end_with(hold, world.clock, world.die),
             die=lambda: world.die(ExitCode.LEASE_LOST, "this process does not lead any more and its work still runs"),
         )  # fmt: skip
         self._probes.debug.lease = (candidate.namespace, self.election.name)
@@ -294,7 +295,7 @@ class Manager:
         identity = identify(lease, ranges, work)
         if ranges is not None:
             await self._may_read(world, rights_by_ranges(lease, world))
-        async with lease, world.connect(lease) as api:
+        async with ended_with(lease, world), lease, world.connect(lease) as api:
             lease.settle_first(api.writes_settled)
             self._workload = workload = self._make_sharded(world, lease, api, work, identity)
             log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})

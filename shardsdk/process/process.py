@@ -13,13 +13,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
+from shardsdk.kube.clock import Clock
 from shardsdk.kube.cut import hush_cut_connections
+from shardsdk.lease.hold import Hold, watch
 from shardsdk.logs import logger_of
 from shardsdk.process.early import SIGNAL_EXIT_BASE, end_at_once, end_by_sigterm
 
@@ -50,10 +53,19 @@ _WAKING: Final = contextlib.ExitStack()
 _OURS: Final[set[asyncio.AbstractEventLoop]] = set()
 #: What the last `run_process` sets once its loop is closed: after those before it the program has gone on.
 _LAST: Final[list[threading.Event]] = []
-#: What a process that was forked needs to end with its parent: the system's call, that one's id, and its main thread's.
-_FORKING: tuple[Any, int, int] = (None, 0, 0)
+#: What `multiprocessing` tells, in each process that it forks, of the manager in its parent; `None`: there is none.
+_FORKING: _Forking | None = None
 #: Source: Linux, include/uapi/linux/prctl.h.
 _PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True)
+class _Forking:
+    """What a process that was forked needs to end with its parent: the system's call, that one's id and main thread."""
+
+    prctl: Any
+    parent: int
+    main: int
 
 
 class ExitCode(IntEnum):
@@ -99,6 +111,16 @@ def _is_ours() -> bool:
     """Whether it is not somebody else's event loop that this is called on."""
     running = asyncio._get_running_loop()
     return running is None or running in _OURS
+
+
+def end_with(hold: Hold, clock: Clock, die: Callable[[int, str], None]) -> None:
+    """Have `die` called if this event loop is not closed when `hold` ends, which was lost: work under it is over.
+
+    It may have left something in threads of the loop's (`asyncio.to_thread`).  A loop of somebody else's may go on.
+    """
+    if asyncio.get_running_loop() in _OURS:
+        why = f"{hold.name} is lost and the process has not ended in its time"
+        watch(hold, clock, lambda: die(ExitCode.LEASE_LOST, why), _LAST[0])
 
 
 def die(code: int, why: str) -> NoReturn:
@@ -246,11 +268,11 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
             _STOPS.remove(stop)
             if not _STOPS:
                 _restore()
+                _forget_forking()
 
 
 def _install() -> None:
     """Handle signals from now on, until `_restore`."""
-    global _FORKING
     if threading.current_thread() is not threading.main_thread():
         raise ConfigurationError(
             "it runs in another thread than the main one, and only there signals can be handled that stop it: run it in"
@@ -277,8 +299,7 @@ def _install() -> None:
         log.info("Stopping; a second signal ends the process at once", extra={"signal": number.name})
 
     _wake(loop)
-    if sys.platform == "linux":
-        _FORKING = (getattr(ctypes.CDLL(None), "prctl", None), os.getpid(), threading.get_ident())
+    _note_forking()
     for number in STOP_SIGNALS:
         _BEFORE[number] = signal.getsignal(number) or signal.SIG_DFL
         # Not by the loop's `add_signal_handler`: it has one for each signal, and that may be the program's.
@@ -331,19 +352,41 @@ def _leave_the_parent_alone() -> None:
         _STOPS.clear()
         _restore()
         signal.set_wakeup_fd(-1)
-        _end_with_parent()
 
 
-def _end_with_parent() -> None:
-    """Have a process just forked killed when its parent ends (Linux): nobody tells it that its lease is lost.
+def _note_forking() -> None:
+    """Have the processes that `multiprocessing` forks from now on, until `_forget_forking`, end with this one (Linux).
+
+    Only those: they do a part of this program's work, and nobody else tells them that its lease is lost.  What a
+    program forks by itself, or begins (`subprocess`), may be meant to outlive it.
+    """
+    global _FORKING
+    prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
+    if prctl is not None:
+        from multiprocessing.util import register_after_fork  # loaded when it is used
+
+        _FORKING = _Forking(prctl, os.getpid(), threading.get_ident())
+        register_after_fork(_FORKING, _end_with_parent)  # for as long as somebody keeps it
+
+
+def _forget_forking() -> None:
+    global _FORKING
+    _FORKING = None
+
+
+def _end_with_parent(forking: _Forking) -> None:
+    """Have a process just forked killed when its parent ends.
 
     The kernel looks at the thread that has forked, which may end much sooner; so only what the main one forks.
     """
-    prctl, parent, main = _FORKING
-    if prctl is not None and threading.get_ident() == main:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it had ended before
-            os._exit(ExitCode.FAILED)
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is None or parent.pid != forking.parent or threading.get_ident() != forking.main:
+        return  # a child of that one's children, say
+    forking.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() not in (forking.parent, 0):  # it had ended before; 0: it is outside of this one's namespace
+        os._exit(ExitCode.FAILED)
 
 
 if sys.platform != "win32":

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
 from shardsdk.lease.shardlease import Connect, ShardLease
-from shardsdk.process.process import die
+from shardsdk.process.process import die, end_with
 from shardsdk.queueing.metrics import Metrics
 
 
@@ -43,6 +43,16 @@ class World:
         if self.open is None:
             raise ConfigurationError("this World opens no clients for unsharded work: give it `open`")
         return self.open(fence)
+
+
+@asynccontextmanager
+async def ended_with(lease: ShardLease, world: World) -> AsyncIterator[None]:
+    """Around `lease`: once it is lost, the process ends with its time (`end_with`)."""
+    try:
+        yield
+    except LeaseLost:
+        end_with(lease.fence, world.clock, world.die)
+        raise
 
 
 async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics, program: str = "") -> World:

@@ -203,7 +203,9 @@ class WorkerPool(Generic[K]):
         neither to the next reconcile nor to a worker.
         """
         begun, loop = self._clock.monotonic(), asyncio.get_running_loop()
-        attempt = _Attempt(loop.create_task(self._call(item), name=f"{self.name} {item}"))
+        # Not by the loop's factory: one that begins tasks at once (`asyncio.eager_task_factory`) may end this one
+        # before it is known here, and leaves nothing else a turn between reconciles that await nothing.
+        attempt = _Attempt(asyncio.Task(self._call(item), loop=loop, name=f"{self.name} {item}"))
         self._running[item] = attempt
         seconds = self._timeout_seconds
         limit = None if seconds is None else loop.call_later(seconds, attempt.end, _Early.LIMIT)

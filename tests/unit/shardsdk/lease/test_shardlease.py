@@ -370,3 +370,14 @@ async def test_a_process_that_was_forked_has_no_hold(clock: VirtualClock, monkey
             forked.setattr("os.getpid", lambda: -1)
             assert lease.fence.remaining() < 0
         assert lease.fence.remaining() > 0
+
+
+@in_virtual_time
+async def test_a_lease_that_was_made_before_the_process_was_forked_is_the_one_that_enters_it(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As servers do that load a program once for all their workers."""
+    lease = Rig(clock).shard()
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    async with lease:
+        assert lease.fence.remaining() > 0

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.clock import SystemClock
+from shardsdk.lease import body
+from shardsdk.lease.body import Body
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.testing.memory import MemoryServer
@@ -21,7 +23,6 @@ from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, RING, SHARD, Rig, connecting, lease_in
 
-ROOT = Path(__file__).parents[4]
 TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
 
 
@@ -160,67 +161,110 @@ async def test_a_lease_that_is_lost_while_only_functions_work_is_told_too() -> N
     assert await working[0] == "done"
 
 
-# -- what the body has left in threads that the lease was not told of ----------
-
-#: A program that loses its lease, in whose default executor something goes on; it tells what becomes of it.
-LEFT = """
-import asyncio, os, threading, time
-from shardsdk import LeaseLost, LeaseTimings, ShardLease
-from shardsdk.kube.clock import SystemClock
-from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import Fault, MemoryApi
-from tests.lease_rig import connecting
-
-def die():
-    os.write(1, b"deadline %d" % (lease.fence.remaining() <= 0))
-    os._exit(3)
-
-api = MemoryApi(MemoryServer(), SystemClock())
-lease = ShardLease(
-    connecting(api), "example", "shard-a", "default", instance="uid-1", on_deadline=die,
-    timings=LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2),
-)
-
-def work():
-    time.sleep({seconds})
-
-async def main():
-    try:
-        async with lease:
-            api.fault = Fault.LOST
-            {body}
-    except LeaseLost:
-        {after}
-
-asyncio.run(main())
-os.write(1, b"ended")
-os._exit(0)
-"""
+# -- functions that wait for a thread --------------------------------------------
 
 
-def ends(*, body: str, after: str, seconds: float) -> tuple[str, int]:
-    program = LEFT.format(body=body, after=after, seconds=seconds)
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert "Traceback" not in done.stderr
-    return done.stdout, done.returncode
+async def test_a_function_that_waits_for_a_thread_when_the_lease_is_lost_never_begins() -> None:
+    stage, called = Stage(), list[int]()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+
+    async def work() -> None:
+        async with stage.lease as lease:
+            first = asyncio.create_task(lease.to_thread(stage.work))
+            await soon(stage.begun)
+            # One is cancelled with the body; of the other nobody thinks.
+            others.append(asyncio.create_task(lease.to_thread(called.append, 1)))
+            stage.api.fault = Fault.LOST
+            try:
+                await lease.to_thread(called.append, 2)
+            finally:
+                cancelled.append(stage.done.is_set())
+                stage.done.set()
+                await first
+
+    others, cancelled = list[asyncio.Task[None]](), list[bool]()
+    with pytest.raises(LeaseLost, match="not renewed"):
+        await work()
+    assert cancelled == [False]  # without waiting for the thread
+    with pytest.raises(LeaseLost, match="nothing is begun in a thread"):
+        await others[0]
+    assert called == []
 
 
-@pytest.mark.parametrize("after", ["pass", "await asyncio.sleep(3)"], ids=["at once", "later"])
-def test_a_program_that_ends_and_waits_for_threads_is_told_the_deadline(after: str) -> None:
-    assert ends(body="await asyncio.to_thread(work)", after=after, seconds=60) == ("deadline 1", 3)
+async def test_of_a_body_that_has_failed_and_whose_functions_go_on_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(body, "TOLD_FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(body, "TOLD_AGAIN_SECONDS", 0.1)
+    stage = Stage()
+
+    async def fail() -> None:
+        async with stage.lease as lease:
+            working.append(asyncio.create_task(lease.to_thread(stage.work)))
+            await soon(stage.begun)
+            raise ValueError("boom")
+
+    def told() -> list[tuple[object, ...]]:
+        lines = [vars(record) for record in caplog.records if "still run by to_thread" in record.message]
+        return [tuple(line[field] for field in ("levelname", "shard", "functions", "error")) for line in lines]
+
+    working = list[asyncio.Task[str]]()
+    failing = asyncio.create_task(fail())
+    async with asyncio.timeout(40):
+        while len(told()) < 2:
+            await asyncio.sleep(0.02)
+    assert set(told()) == {("ERROR", SHARD, 1, "ValueError('boom')")}
+    stage.done.set()
+    with pytest.raises(ValueError, match="boom"):
+        await failing
 
 
-def test_a_program_that_goes_on_is_told_nothing_and_ends_by_itself() -> None:
-    """Whether it had threads or not: it answers for them."""
-    body, after = "await asyncio.to_thread(work)", "await asyncio.sleep(4)"
-    assert ends(body=body, after=after, seconds=3) == ("ended", 0)
+async def test_on_another_event_loop_nothing_is_begun_and_the_lease_is_left() -> None:
+    stage = Stage()
+    async with stage.lease as lease:
+        with pytest.raises(ConfigurationError, match="another event loop"):
+            await lease.to_thread(asyncio.run, lease.to_thread(stage.work))
+    assert (stage.holder, stage.begun.is_set()) == ("", False)
 
 
-def test_a_program_that_has_gone_on_for_long_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its loop waits for then is something else."""
-    after = "import shardsdk.lease.hold as hold; hold._GONE_ON_SECONDS = 1; await asyncio.sleep(3)"
-    later = f"{after}; asyncio.get_running_loop().run_in_executor(None, time.sleep, 3)"
-    assert ends(body="await asyncio.sleep(60)", after=later, seconds=0) == ("ended", 0)
+# -- what a cancellation is taken for, and what is left of a lease ----------------
+
+
+@in_virtual_time
+async def test_a_cancellation_that_did_not_reach_the_body_is_not_taken_back(clock: VirtualClock) -> None:
+    rig, stack = Rig(clock), AsyncExitStack()
+    api = rig.api()
+
+    async def start() -> ShardLease:
+        return await stack.enter_async_context(rig.shard(api))
+
+    lease = await asyncio.create_task(start())
+    api.fault = Fault.REFUSED
+    await asyncio.wait_for(lease.lost.wait(), 60)
+    with pytest.raises(asyncio.CancelledError):
+        async with stack:
+            raise asyncio.CancelledError  # of whoever closes the stack
+
+
+@in_virtual_time
+async def test_nothing_is_left_of_a_lease_that_was_lost(clock: VirtualClock) -> None:
+    """A program that takes one lease after the other in one task keeps none."""
+    rig = Rig(clock)
+
+    async def lose() -> weakref.ref[Body]:
+        api = rig.api()
+        lease = rig.shard(api)
+        with suppress(LeaseLost):
+            async with lease:
+                api.fault = Fault.REFUSED
+                await asyncio.sleep(60)
+        assert lease.loss is not None
+        return weakref.ref(lease._body)
+
+    left = await lose()
+    await clock.sleep(60)
+    gc.collect()
+    assert left() is None
 
 
 # -- a body that nobody can cancel ----------------------------------------------

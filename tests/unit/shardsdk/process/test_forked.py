@@ -15,17 +15,47 @@ ROOT = Path(__file__).parents[4]
 
 #: Forks a child, by its main thread or another, that says when it is there; then the parent ends by force.
 PARENT = """
-import asyncio, contextlib, os, signal, socket
+import asyncio, contextlib, multiprocessing, os, signal, socket, subprocess, threading
 from shardsdk.process.accepting import listen
 from shardsdk.process.process import ExitCode, run_process, stop_on_signal
 
 reading, writing = os.pipe()
 
-def fork():
+def pause():
+    os.write(writing, b"x")
+    signal.pause()
+
+def multiprocessed(work=pause):
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    return child.pid
+
+def grandchild():
+    os.write(telling, b"%d" % multiprocessed())
+    signal.pause()
+
+def deep():
+    between = multiprocessed(grandchild)
+    child = int(os.read(told, 20))
+    os.read(reading, 1)
+    os.kill(between, signal.SIGKILL)
+    os.write(writing, b"x")
+    return child
+
+def forked():
     if (child := os.fork()) == 0:
-        os.write(writing, b"x")
-        signal.pause()
-    print(child, flush=True)
+        pause()
+    return child
+
+def program():
+    child = subprocess.Popen(["sleep", "60"], preexec_fn=os.setsid).pid
+    os.write(writing, b"x")
+    return child
+
+told, telling = os.pipe()
+
+def fork():
+    print({function}(), flush=True)
 
 async def main():
     listener = listen("127.0.0.1", 0)
@@ -45,9 +75,9 @@ run_process(main())
 """
 
 
-def child_of(folder: Path, *, by_main: bool, context: str = "stop_on_signal(print)") -> int:
+def child_of(folder: Path, function: str, *, by_main: bool = True, context: str = "stop_on_signal(print)") -> int:
     """The child of a parent that has ended."""
-    program, out = PARENT.format(by_main=by_main, context=context), folder / "out"
+    program, out = PARENT.format(function=function, by_main=by_main, context=context), folder / "out"
     with out.open("w") as told:  # no pipe: the child has it as well
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=told, timeout=120, check=False)
     child, port = out.read_text().split()
@@ -64,8 +94,8 @@ def lives(process: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
-def test_what_the_main_thread_has_forked_ends_with_it(tmp_path: Path) -> None:
-    child, until = child_of(tmp_path, by_main=True), time.monotonic() + 40
+def test_what_the_main_thread_has_forked_by_multiprocessing_ends_with_it(tmp_path: Path) -> None:
+    child, until = child_of(tmp_path, "multiprocessed"), time.monotonic() + 40
     while lives(child) and time.monotonic() < until:
         time.sleep(0.02)
     assert not lives(child)
@@ -73,12 +103,18 @@ def test_what_the_main_thread_has_forked_ends_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
 @pytest.mark.parametrize(
-    ("by_main", "context"),
-    [(False, "stop_on_signal(print)"), (True, "contextlib.nullcontext()")],
-    ids=["another thread's, which may end sooner", "no manager's"],
+    ("function", "by_main", "context"),
+    [
+        ("multiprocessed", False, "stop_on_signal(print)"),
+        ("multiprocessed", True, "contextlib.nullcontext()"),
+        ("deep", True, "stop_on_signal(print)"),
+        ("forked", True, "stop_on_signal(print)"),
+        ("program", True, "stop_on_signal(print)"),
+    ],
+    ids=["another thread's, which may end sooner", "no manager's", "a child's", "os.fork", "preexec_fn"],
 )
-def test_others_live_on(by_main: bool, context: str, tmp_path: Path) -> None:
-    child = child_of(tmp_path, by_main=by_main, context=context)
+def test_others_live_on(function: str, by_main: bool, context: str, tmp_path: Path) -> None:
+    child = child_of(tmp_path, function, by_main=by_main, context=context)
     time.sleep(0.5)
     assert lives(child)
     os.kill(child, signal.SIGKILL)

@@ -215,9 +215,9 @@ def test_under_uvicorn_a_manager_of_its_lifespan_stops_in_order() -> None:
     assert done.stdout == "stopping\nreleased\n", done.stderr
 
 
-#: The lifespan of docs/sdk/controllers.md, with a manager whose lease is lost.
+#: The lifespan of docs/sdk/controllers.md, with a manager whose lease is lost, and a client whose answer never ends.
 LIFESPAN = """
-import asyncio, uvicorn
+import asyncio, socket, uvicorn
 from shardsdk.errors import LeaseLost
 from shardsdk.process.process import exit_code_for
 
@@ -225,12 +225,20 @@ class manager:
     stopping = asyncio.Event()
 
     async def run_async():
-        await asyncio.sleep(0.1)
+        if {streams}:
+            reader, manager.writer = await asyncio.open_connection(*listener.getsockname())
+            manager.writer.write(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+            await reader.readline()
         return exit_code_for(LeaseLost("it was taken"))
 
 {lifespan}
 
 async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({{"type": "http.response.start", "status": 200}})
+        while True:
+            await send({{"type": "http.response.body", "body": b"x", "more_body": True}})
+            await asyncio.sleep(0.1)
     await receive()
     async with lifespan(app):
         await send({{"type": "lifespan.startup.complete"}})
@@ -238,16 +246,22 @@ async def app(scope, receive, send):
     print("stopped", flush=True)
     await send({{"type": "lifespan.shutdown.complete"}})
 
-uvicorn.run(app, port=0, log_level="warning")
+listener = socket.create_server(("127.0.0.1", 0))
+uvicorn.run(app, fd=listener.fileno(), log_level="warning")
 """
 
 
-def test_under_uvicorn_a_lost_lease_ends_the_server() -> None:
+@pytest.mark.parametrize(
+    ("streams", "ended"),
+    [(False, ("stopped\n", -signal.SIGTERM)), (True, ("", int(ExitCode.LEASE_LOST)))],
+    ids=["in order", "by its limit, for a client has no end"],
+)
+def test_under_uvicorn_a_lost_lease_ends_the_server(streams: bool, ended: tuple[str, int]) -> None:
     page = (ROOT / "docs/sdk/controllers.md").read_text()
     blocks = page.split("```python\n")[1:]
     lifespan = next(block.partition("```")[0] for block in blocks if "def lifespan" in block)
-    done = run(LIFESPAN.format(lifespan=lifespan))
-    assert (done.stdout, done.returncode) == ("stopped\n", -signal.SIGTERM), done.stderr
+    done = run(LIFESPAN.format(lifespan=lifespan, streams=streams))
+    assert (done.stdout, done.returncode) == ended, done.stderr
     assert "The manager has ended, and its process is to be ended, too: it was taken" in done.stderr
 
 

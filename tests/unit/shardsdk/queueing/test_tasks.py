@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -183,3 +184,47 @@ async def test_a_pool_that_is_cancelled_begins_no_other_though_its_reconcile_tak
         await clock.sleep(1)
         assert task.done()
     assert calls == ["a"]
+
+
+def begun_at_once(loop: asyncio.AbstractEventLoop, coroutine: Any, **named: Any) -> asyncio.Task[Any]:
+    """A task whose first step is taken here, as by `asyncio.eager_task_factory`, which Python has from 3.12 on."""
+    outer = asyncio.current_task(loop) if loop.is_running() else None
+    if outer is None:
+        return asyncio.Task(coroutine, loop=loop, **named)
+    steps: list[tuple[Callable[[], object], contextvars.Context]] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loop, "call_soon", lambda step, context: steps.append((step, context)))
+        task = asyncio.Task(coroutine, loop=loop, **named)
+    [(step, context)] = steps
+    asyncio.tasks._leave_task(loop, outer)
+    try:
+        context.run(step)
+    finally:
+        asyncio.tasks._enter_task(loop, outer)
+    return task
+
+
+@in_virtual_time
+async def test_a_factory_that_begins_tasks_at_once_changes_nothing(clock: VirtualClock) -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def reconcile(item: str) -> RequeueAfter | None:
+        assert own_task() is not outer
+        seen.append((item, clock.monotonic() - begun))
+        return RequeueAfter(5) if item == "again" else None
+
+    outer, begun, turns = own_task(), clock.monotonic(), list[int]()
+    async with running(clock, reconcile) as (pool, _):
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory", begun_at_once))
+        pool.queue.add("again")
+        await clock.sleep(12)
+        assert seen == [("again", 0), ("again", 5), ("again", 10)]
+        assert pool.running == 0
+        # Others have their turns between reconciles that await nothing.
+        for number in range(10):
+            pool.queue.add(f"once {number}")
+        while len(seen) < 13:
+            await asyncio.sleep(0)
+            turns.append(len(seen))
+        assert len(turns) >= 10

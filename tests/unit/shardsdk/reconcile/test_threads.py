@@ -125,6 +125,21 @@ async def test_a_function_is_waited_for_however_often_it_is_cancelled(context: C
         await running
 
 
+async def test_a_function_that_is_cancelled_before_there_is_a_thread_for_it_never_begins(context: Ctx) -> None:
+    may_end, called, threads = threading.Event(), list[Ctx](), Threads(1)
+    running = asyncio.ensure_future(threads.wrap(lambda _: may_end.wait(10))(context))
+    waiting = asyncio.ensure_future(threads.wrap(called.append)(context))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not may_end.is_set()
+    may_end.set()
+    assert await running
+    assert await threads.wrap(lambda _: "next")(context) == "next"
+    assert called == []
+
+
 async def test_in_a_process_that_was_forked_a_context_refuses(context: Ctx, monkeypatch: pytest.MonkeyPatch) -> None:
     """There the event loop, whose answer it would wait for, never takes a turn."""
     assert context.remaining_seconds > 0

@@ -1,0 +1,86 @@
+"""What work under a lost lease has left in threads ends with its process, before anyone else may take the lease."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardsdk.process.process import ExitCode
+
+ROOT = Path(__file__).parents[4]
+
+#: A reconcile that blocks in a thread of the event loop's, and an API server that is out of reach meanwhile.  An end by
+#: force says how many seconds of the lease were left.
+PROGRAM = """
+import asyncio, os, time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from shardsdk import Election, LeaseTimings, Manager, controller_for
+from shardsdk.kube.clock import SystemClock
+from shardsdk.process.process import die, run_process
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import Fault, MemoryApi
+from shardsdk.testing.world import world_in
+from tests.shard_rig import RING, SECRETS
+
+def end(code, why):
+    taken_at = renewed_at + timings.lease_duration
+    os.write(1, b"%.1f" % (taken_at - clock.monotonic()))
+    die(code, why)
+
+async def reconcile(ctx):
+    global renewed_at
+    for each in apis:
+        each.fault = Fault.LOST
+    renewed_at = clock.monotonic()  # not later
+    try:
+        await asyncio.to_thread(time.sleep, 60)
+    finally:
+        os.write(1, b"cancelled, ")
+
+timings = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
+server, clock = MemoryServer(), SystemClock()
+keeping, api = MemoryApi(server, clock), MemoryApi(server, clock)
+apis = [keeping, api]
+server.create(SECRETS, {"metadata": {"name": "a", "namespace": "default", "labels": {RING.shard: "a"}}})
+
+@asynccontextmanager
+async def keep():
+    yield keeping
+
+world = replace(world_in(api, apis, Random(1)), source=keep, threaded=True, die=end)
+controller = controller_for(SECRETS).reconcile(reconcile)
+"""
+
+SHARD = 'manager = Manager(RING.ring, shard="a", namespace="default", timings=timings).add(controller)\n'
+LEADER = """
+manager = Manager(election=Election("a", "default", timings=timings), namespace="default").add(controller.on_leader())
+"""
+OURS = "raise SystemExit(int(run_process(manager.run_async(world))))\n"
+THEIRS = """
+code = asyncio.run(manager.run_async(world))
+os.write(1, b"ended")
+raise SystemExit(int(code))
+"""
+
+
+@pytest.mark.parametrize("manager", [SHARD, LEADER], ids=["a shard's", "a leader's"])
+def test_a_thread_of_a_lost_reconcile_ends_with_its_process_while_the_lease_is_not_to_be_had(manager: str) -> None:
+    program = PROGRAM + manager + OURS
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == ExitCode.LEASE_LOST, done.stderr
+    cancelled, _, left = done.stdout.partition(", ")
+    assert cancelled == "cancelled"
+    assert float(left) > 0
+    assert "process ends at once (exit code 3)" in done.stderr
+
+
+@pytest.mark.parametrize("manager", [SHARD, LEADER], ids=["a shard's", "a leader's"])
+def test_in_an_event_loop_of_somebody_elses_threads_are_that_ones_to_end(manager: str) -> None:
+    program = PROGRAM.replace("60", "4") + manager + THEIRS
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("cancelled, ended", ExitCode.LEASE_LOST), done.stderr
