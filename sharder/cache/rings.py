@@ -342,7 +342,7 @@ class RingCache:
         self._on_version(lease.metadata.resource_version)
         old_ring = delta.old.ring if delta.old else None
         if delta.kind is EventKind.DELETED or (old_ring is not None and old_ring != lease.ring):
-            self._forget_lease(old_ring or lease.ring, delta.old or lease)
+            self._forget_lease(old_ring or lease.ring, delta.old or lease, lease)
         if delta.kind is EventKind.DELETED or not lease.ring:
             return
         entry = self._entries.setdefault(lease.ring, _Ring(lease.ring))
@@ -360,14 +360,16 @@ class RingCache:
             self._rebuild(entry)
         self._tell_lease(entry, key)
 
-    def _forget_lease(self, ring: str | None, lease: Lease) -> None:
+    def _forget_lease(self, ring: str | None, lease: Lease, last: Lease) -> None:
         entry = self._entries.get(ring or "")
         if entry is None:
             return
         key = (lease.metadata.namespace, lease.metadata.name)
         seen = entry.leases.pop(key, None)
         if seen is not None:
-            entry.remember(key, vanish(seen))
+            # In the version that was known: no event has told of its end, it is missing in a list.
+            shown = last if last.metadata.resource_version != lease.metadata.resource_version else None
+            entry.remember(key, vanish(seen, shown, self._clock.monotonic()))
         self._rebuild(entry)
         self._tell_lease(entry, key)
         if entry.obj is None and not entry.leases:

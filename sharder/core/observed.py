@@ -4,12 +4,14 @@ A lease that says that its shard (or the sharder) holds it is held for one durat
 from when that was observed.  But leases are also emptied, deleted and overwritten
 by hand, and the shard that held one of those may count on it still.  So an
 observation carries over how long whoever held the lease before may do so; nothing
-is taken away before that has run out.
+is taken away before that has run out.  Where a watch has told nothing for a while, and a
+list shows what somebody made of a lease since, its last renewal may have been seen by
+nobody: then that time begins when this shows.
 
 REMAINS is that rule: by what was known of the lease, and by what it says now.
 
 The times that are written in a lease come from another machine's clock; nothing here
-reads them.
+reads them, but for whether two are the same.
 """
 
 from __future__ import annotations
@@ -146,10 +148,10 @@ def observe(
     return ObservedLease(lease, now, _remains(known, lease, now, others), history)
 
 
-def vanish(known: ObservedLease) -> VanishedLease:
-    """What is remembered of a lease that is deleted."""
+def vanish(known: ObservedLease, last: Lease | None, now: float) -> VanishedLease:
+    """What is remembered of a lease that is found deleted at `now`; `last` is it as it was then (`None`: unseen)."""
     meta = known.lease.metadata
-    return VanishedLease(meta.namespace, meta.name, _bounded(known.held), known.history)
+    return VanishedLease(meta.namespace, meta.name, _carried_over(known, last, now), known.history)
 
 
 def says(lease: Lease) -> Says:
@@ -226,9 +228,21 @@ def _remains(
         case Remains.AS_BEFORE:
             if isinstance(known, ObservedLease) and says(known.lease) is Says.STRANGER:
                 return known.remains  # what a stranger renews is its own, and not the shard's that had it before
+            if isinstance(known, ObservedLease):
+                return _carried_over(known, lease, now)
             return _bounded(known.held) if known is not None else FREE
         case Remains.LONGEST:
             return Span(now, longest_duration(others))
+
+
+def _carried_over(known: ObservedLease, after: Lease | None, now: float) -> Span:
+    """For how long a lease that somebody took away counts as held by who had it, whose last renewal nobody may know.
+
+    Whoever empties or deletes one leaves the time of that renewal in it, by which it is known; a stranger does not.
+    """
+    held = _bounded(known.held)
+    unseen = after is None or after.spec.renew_time != known.lease.spec.renew_time
+    return held._replace(since=now) if unseen and says(known.lease) is Says.RIGHTFUL else held
 
 
 def _bounded(held: Span) -> Span:

@@ -148,13 +148,18 @@ class Others:
             case Relation.FREE:
                 if released(lease):
                     self.until = -math.inf
-                elif self._seen is None and lease.spec.lease_duration_seconds is not None:
-                    # Emptied by hand before we looked: whoever held it may be at work until it would have run out.
+                elif self._has_not_seen(lease) and lease.spec.lease_duration_seconds is not None:
+                    # Emptied by hand after a renewal that we have not seen: whoever made it may be at work until it
+                    # would have run out.
                     self._seen, self.until = seen, now + lease.duration_seconds
             case Relation.OURS:
                 self.until = -math.inf
             case unknown:
                 assert_never(unknown)
+
+    def _has_not_seen(self, lease: Lease) -> bool:
+        """Whether the renewal that a lease tells of is none that was seen."""
+        return self._seen is None or self._seen[0].renew_time != lease.spec.renew_time
 
 
 class HeldRanges:

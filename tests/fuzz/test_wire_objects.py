@@ -107,7 +107,7 @@ def test_any_lease_is_judged_or_refused(first: Any, second: Any) -> None:
         assert state.look_again_at is None or math.isfinite(state.look_again_at)
         known = observe(known, lease, float(at), [known] if known is not None else [])
         assert known.held.seconds >= 0
-        vanish(known)
+        vanish(known, lease, float(at))
         status = read_shard_status(lease, NOW)
         assert status.renewed_seconds is None or status.renewed_seconds >= 0
         read_leading(lease, "here", NOW)

@@ -68,6 +68,13 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         OBSERVED,
         {"delete_lease": 30.0, "touch_work": 20.0},
     ),
+    "LAST_SEEN_IS_LAST_RENEWED": Fault(
+        "a lease that was renewed unseen before it was taken away counts as held from when that shows",
+        "sharder.core.observed",
+        "return held._replace(since=now) if unseen and says(known.lease) is Says.RIGHTFUL else held",
+        "return held",
+        OBSERVED,
+    ),
     "UNKNOWN_IS_FREE": Fault(
         "a leader that never saw a missing lease waits the ring's longest duration",
         "sharder.core.observed",

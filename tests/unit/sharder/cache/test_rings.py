@@ -13,6 +13,7 @@ import pytest
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.core.observed import ObservedLease
 from shardsdk.errors import ServerError
+from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -210,6 +211,37 @@ async def test_a_lease_watch_that_hangs_is_begun_anew_long_before_the_connection
         for _ in range(20):
             await stage.pass_time(2)
             assert not cache.stale
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["its watch tells", "a list shows"])
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+@in_virtual_time
+async def test_a_lease_that_somebody_takes_away_counts_as_held_from_its_last_renewal_also_if_nobody_has_seen_that(
+    clock: VirtualClock, how: str, *, silent: bool
+) -> None:
+    stage = make_stage(clock, api=Hanging)
+    assert isinstance(stage.api, Hanging)
+    stage.api.hangs = silent
+    stage.create(CLUSTERRINGS, ring(), None)
+    stage.start("lives")
+    stage.create(LEASES, lease(clock, "one"), SHARDS)
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
+        await stage.pass_time(3)
+        renewed_at = clock.monotonic()
+        stage.server.patch(LEASES, "one", SHARDS, {"spec": {"renewTime": render_micro_time(clock.now())}})
+        await stage.pass_time(1)
+        if how == "emptied":
+            stage.server.patch(LEASES, "one", SHARDS, {"spec": {"holderIdentity": ""}})
+            await stage.until(lambda: seen(cache).lease.holder == "", seconds=15)
+            until = ends(cache)
+        else:
+            stage.server.delete(LEASES, "one", SHARDS)
+            await stage.until(lambda: bool(known(cache).vanished_named("one")), seconds=15)
+            until = sum(known(cache).vanished_named("one")[0].held)
+        shown_at = clock.monotonic()
+        assert until == pytest.approx((shown_at if silent else renewed_at) + 15, abs=0.5)
+        assert (shown_at - renewed_at > 2) is silent
 
 
 class Mute(Hanging):

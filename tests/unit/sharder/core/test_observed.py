@@ -42,13 +42,13 @@ HELD = ObservedLease(lease(SHARD), THEN)
 BEFORE: dict[Known, ObservedLease | VanishedLease | None] = {
     Known.RIGHTFUL: HELD,
     Known.OTHERWISE: ObservedLease(lease("", renewed=1), THEN + 5, HELD.held),
-    Known.VANISHED: vanish(HELD),
+    Known.VANISHED: vanish(HELD, HELD.lease, NOW),
     Known.NOTHING: None,
 }
 AFTER = {
     Says.RIGHTFUL: lease(SHARD, 15, renewed=2),
     Says.RELEASED: lease("", 1, renewed=2),
-    Says.EMPTIED: lease("", 15, renewed=2),
+    Says.EMPTIED: lease("", 15),
     Says.STRANGER: lease(STRANGER, 15, renewed=2),
 }
 #: A ring whose longest lease is one of 60 s.
@@ -113,7 +113,7 @@ def test_a_crash_is_remembered_over_the_leases_end() -> None:
     held = observe(None, lease(SHARD, renewed=1), THEN, ())
     taken = observe(held, lease(SHARDER_HOLDER, renewed=2), NOW, ())
     assert taken.history.crashed_at == (NOW,)
-    assert observe(vanish(taken), lease(SHARD, renewed=3), NOW + 5, ()).history.crashed_at == (NOW,)
+    assert observe(vanish(taken, None, NOW), lease(SHARD, renewed=3), NOW + 5, ()).history.crashed_at == (NOW,)
 
 
 # -- until when ------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def until(
 
 @pytest.mark.parametrize("holder", [SHARD, SHARDER_HOLDER])
 def test_one_that_its_shard_or_the_sharder_holds_is_judged_by_its_state_alone(holder: str) -> None:
-    assert until(ObservedLease(lease(holder), THEN), vanish(HELD)) == 0.0
+    assert until(ObservedLease(lease(holder), THEN), vanish(HELD, HELD.lease, NOW)) == 0.0
 
 
 def test_one_that_was_released_is_free_at_once() -> None:
@@ -140,12 +140,29 @@ def test_one_that_was_emptied_is_free_when_it_would_have_run_out() -> None:
 
 def test_one_that_vanished_is_free_when_it_would_have_run_out() -> None:
     later = VanishedLease("other", SHARD, Span(NOW, 15), HELD.history)
-    assert until(None, vanish(HELD)) == THEN + DURATION
-    assert until(None, vanish(HELD), later, missing_since=NOW) == THEN + DURATION
+    assert until(None, vanish(HELD, HELD.lease, NOW)) == THEN + DURATION
+    assert until(None, vanish(HELD, HELD.lease, NOW), later, missing_since=NOW) == THEN + DURATION
+
+
+def test_one_that_was_renewed_after_it_was_seen_last_may_be_counted_on_from_when_it_shows_what_became_of_it() -> None:
+    """Its watch was silent: a list shows that somebody took it away, and its last renewal has been seen by nobody."""
+    for content in (lease("", 15, renewed=1), lease(STRANGER, 15, renewed=1)):
+        assert until(observe(HELD, content, NOW, ())) == NOW + DURATION
+    assert until(None, vanish(HELD, lease(SHARD, renewed=1), NOW)) == NOW + DURATION
+    assert until(None, vanish(HELD, None, NOW)) == NOW + DURATION
+    released = observe(HELD, AFTER[Says.RELEASED], NOW, ())
+    assert until(None, vanish(released, None, NOW)) == 0.0
+
+
+def test_nobody_lengthens_what_remains_by_writing_it_again() -> None:
+    emptied = observe(HELD, AFTER[Says.EMPTIED], NOW, ())
+    for number in range(1, 5):
+        emptied = observe(emptied, lease("", 15, renewed=number), NOW + number, ())
+        assert until(emptied) == until(None, vanish(emptied, None, NOW + number)) == THEN + DURATION
 
 
 def test_one_that_vanished_counts_whatever_another_of_the_name_says() -> None:
-    assert until(observe(None, AFTER[Says.RELEASED], NOW, ()), vanish(HELD)) == THEN + DURATION
+    assert until(observe(None, AFTER[Says.RELEASED], NOW, ()), vanish(HELD, HELD.lease, NOW)) == THEN + DURATION
 
 
 def test_one_of_which_nothing_is_known_is_missed_for_the_rings_longest_duration() -> None:
@@ -153,7 +170,7 @@ def test_one_of_which_nothing_is_known_is_missed_for_the_rings_longest_duration(
 
 
 def test_time_that_no_commit_proves_lets_nothing_run_out() -> None:
-    assert until(None, vanish(HELD), proven=NOW) == NOW + DURATION
+    assert until(None, vanish(HELD, HELD.lease, NOW), proven=NOW) == NOW + DURATION
     assert until(None, missing_since=NOW, proven=NOW + 7) == NOW + 67
     assert until(observe(HELD, AFTER[Says.EMPTIED], NOW, ()), proven=NOW) == NOW + DURATION
 
@@ -167,10 +184,10 @@ def test_a_lease_for_longer_than_a_shard_may_ask_for_keeps_nothing_for_longer_on
     says_now: Says,
 ) -> None:
     endless = ObservedLease(ENDLESS, THEN)
-    assert until(None, vanish(endless)) == THEN + MAX_DURATION_SECONDS
+    assert until(None, vanish(endless, ENDLESS, NOW)) == THEN + MAX_DURATION_SECONDS
     after = observe(endless, AFTER[says_now], NOW, OTHERS)
     assert until(after) <= NOW + MAX_DURATION_SECONDS
-    assert until(None, vanish(after)) <= NOW + MAX_DURATION_SECONDS
+    assert until(None, vanish(after, AFTER[says_now], NOW)) <= NOW + MAX_DURATION_SECONDS
 
 
 def test_a_lease_for_longer_than_a_shard_may_ask_for_says_nothing_of_those_of_others() -> None:
@@ -196,7 +213,7 @@ def test_no_hand_shortens_what_a_shard_may_count_on(story: list[tuple[int, Lease
     for number, (seconds, content) in enumerate(story):
         now += seconds
         if content is None:
-            held = vanish(held) if isinstance(held, ObservedLease) else held
+            held = vanish(held, None, now) if isinstance(held, ObservedLease) else held
         else:
             before = held
             content = lease(content.holder, content.spec.lease_duration_seconds or 0, renewed=number + 10)
@@ -209,7 +226,7 @@ def test_no_hand_shortens_what_a_shard_may_count_on(story: list[tuple[int, Lease
         assert sum(held.held) >= may_count_until
 
 
-@pytest.mark.parametrize(("before", "until"), [(HELD, THEN + DURATION), (None, NOW + 60)])
+@pytest.mark.parametrize(("before", "until"), [(HELD, NOW + DURATION), (None, NOW + 60)])
 def test_a_stranger_that_goes_on_renewing_does_not_lengthen_what_the_shard_may_count_on(
     before: ObservedLease | None, until: float
 ) -> None:

@@ -114,6 +114,15 @@ class TestAcquiring:
         driver = Driver(server=lease_of(holderIdentity="", leaseDurationSeconds=30, instance="uid-0"))
         assert 30 <= driver.steps_until(Phase.HOLDING, 31) < 30.1
 
+    def test_a_lease_emptied_by_hand_after_a_renewal_that_was_not_seen_counts_as_held_anew(self) -> None:
+        """Whoever waits may not have been able to read it for a while."""
+        driver = Driver(server=lease_of(instance="uid-0"))
+        driver.step()
+        driver.now += 14
+        driver.meddle({"spec": {"renewTime": "2030-01-01T00:16:54.000000Z"}})
+        driver.meddle({"spec": {"holderIdentity": ""}})
+        assert 15 <= driver.steps_until(Phase.HOLDING, 17) < 17
+
     def test_a_lease_that_nobody_ever_held_is_acquired_at_once(self) -> None:
         server = lease_of(
             holderIdentity=None,
