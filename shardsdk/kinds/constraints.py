@@ -45,15 +45,17 @@ def check_null_of_enum(where: str, *, none_is_absent: bool) -> None:
 def constrain(schema: Schema, markers: Iterable[Any], where: str) -> None:
     """Write markers into a schema; what is none is passed over.
 
+    In their order, but how a list is merged after what is said of its entries.
     Raises: ConfigurationError when a marker is for another type.
     """
-    for marker in markers:
+    is_bytes = schema.get("pattern") == BASE64
+    for marker in sorted(markers, key=lambda each: isinstance(each, ListType)):
         match marker:
             case Range(low=low, high=high):
                 _only(schema, where, "Range", _NUMBERS)
                 set_bounds(schema, low, high)
             case Length():
-                _measure(schema, where, marker.low, marker.high)
+                _measure(schema, where, marker.low, marker.high, is_bytes=is_bytes)
             case Pattern(expression=expression):
                 if not schema.get("x-kubernetes-int-or-string"):
                     _only(schema, where, "Pattern", ("string",))
@@ -71,7 +73,7 @@ def constrain(schema: Schema, markers: Iterable[Any], where: str) -> None:
                 _only(schema, where, "ListType", ("array",))
                 set_list_type(schema, kind, keys, where)
             case msgspec.Meta():
-                _take_meta(schema, where, marker)
+                _take_meta(schema, where, marker, is_bytes=is_bytes)
             case _:
                 pass
 
@@ -79,12 +81,15 @@ def constrain(schema: Schema, markers: Iterable[Any], where: str) -> None:
 def set_list_type(schema: Schema, kind: str, keys: Sequence[str], where: str) -> None:
     """Say how a list is merged, and of its entries what an API server wants to be said for that.
 
-    Raises: ConfigurationError for a key that cannot be one.
+    Raises: ConfigurationError for a key that cannot be one, and for a set with None in it.
     """
+    entry = schema.get("items", {})
+    if kind == "set":
+        if entry.get("nullable"):
+            raise ConfigurationError(f"{where}: no CRD can say a set that has None in it; make it a list")
+        if entry.get("type") in ("object", "array"):
+            kind = "atomic"  # an API server takes a CRD with a set of these, and answers each apply with 500
     schema["x-kubernetes-list-type"] = kind
-    entry = schema["items"]
-    if kind == "set" and entry.get("type") == "object":
-        entry["x-kubernetes-map-type"] = "atomic"
     if not keys:
         return
     schema["x-kubernetes-list-map-keys"] = list(keys)
@@ -94,23 +99,23 @@ def set_list_type(schema: Schema, kind: str, keys: Sequence[str], where: str) ->
             raise ConfigurationError(f"{where}: its entries have no field {key}, which is to be their key")
         if key in entry.get("required", ()) or "default" in field:
             continue
-        if field.get("type") != "string" or field.get("nullable") or "" not in field.get("enum", [""]):
+        can_be_empty = "" in field.get("enum", [""]) and not field.get("minLength")
+        if field.get("type") != "string" or field.get("nullable") or not can_be_empty:
             raise ConfigurationError(
                 f"{where}: {key} is the key of its entries, but may be absent; give it no default, or a value"
             )
         field["default"] = ""  # other empty defaults are not said
 
 
-def _take_meta(schema: Schema, where: str, meta: msgspec.Meta) -> None:
+def _take_meta(schema: Schema, where: str, meta: msgspec.Meta, *, is_bytes: bool) -> None:
     """What msgspec validates when it decodes, too."""
     if any(each is not None for each in (meta.gt, meta.ge, meta.lt, meta.le)):
         _only(schema, where, "Meta", _NUMBERS)
-        low, high = (meta.gt if meta.ge is None else meta.ge), (meta.lt if meta.le is None else meta.le)
-        set_bounds(schema, low, high, above=meta.gt is not None, below=meta.lt is not None)
+        set_bounds(schema, meta.ge, meta.le, above=meta.gt, below=meta.lt)
     if meta.multiple_of is not None:
         schema["multipleOf"] = meta.multiple_of
     if meta.min_length is not None or meta.max_length is not None:
-        _measure(schema, where, meta.min_length, meta.max_length)
+        _measure(schema, where, meta.min_length, meta.max_length, is_bytes=is_bytes)
     if meta.pattern is not None:
         schema["pattern"] = meta.pattern
     if meta.description is not None:
@@ -119,25 +124,30 @@ def _take_meta(schema: Schema, where: str, meta: msgspec.Meta) -> None:
 
 
 def set_bounds(
-    schema: Schema, low: float | None, high: float | None, *, above: bool = False, below: bool = False
+    schema: Schema, low: float | None, high: float | None, *, above: float | None = None, below: float | None = None
 ) -> None:
-    """The least number and the highest, or that it has to be `above` the one or `below` the other.
+    """A number is at least `low` and more than `above`, at most `high` and less than `below`; `None`: no such limit.
 
+    A schema has one limit on each side: of two the stricter, instead of what it has.
     Of integers an API server takes whole bounds alone, and none that it cannot tell from the ends of an int64.
     """
-    least, most = low, high
+    least = max((each for each in (low, above) if each is not None), default=None)
+    most = min((each for each in (high, below) if each is not None), default=None)
     if schema.get("type") == "integer":
-        least = None if low is None or float(low) <= -(2.0**63) else math.ceil(low)
-        most = None if high is None or float(high) >= 2.0**63 else math.floor(high)
-    if least is not None:
-        schema |= {"minimum": least} | ({"exclusiveMinimum": True} if above and least == low else {})
-    if most is not None:
-        schema |= {"maximum": most} | ({"exclusiveMaximum": True} if below and most == high else {})
+        least = None if least is None or float(least) <= -(2.0**63) else math.ceil(least)
+        most = None if most is None or float(most) >= 2.0**63 else math.floor(most)
+    for bound, exclusive, limit, beyond in (
+        ("minimum", "exclusiveMinimum", least, above),
+        ("maximum", "exclusiveMaximum", most, below),
+    ):
+        if limit is not None:
+            schema.pop(exclusive, None)
+            schema |= {bound: limit} | ({exclusive: True} if limit == beyond else {})
 
 
-def _measure(schema: Schema, where: str, low: int | None, high: int | None) -> None:
+def _measure(schema: Schema, where: str, low: int | None, high: int | None, *, is_bytes: bool) -> None:
     _only(schema, where, "Length", tuple(_LENGTHS))
-    if schema.get("pattern") == BASE64:
+    if is_bytes:
         low, high = _measure_bytes(schema, low, high)
     least, most = _LENGTHS[schema["type"]]
     if low is not None:

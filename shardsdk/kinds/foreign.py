@@ -38,8 +38,7 @@ def _convert(given: Any, known: Schema, place: str, around: tuple[str, ...]) -> 
     if "const" in given:
         schema["enum"] = [given["const"]]
     above, below = given.get("exclusiveMinimum"), given.get("exclusiveMaximum")
-    low, high = given.get("minimum", above), given.get("maximum", below)
-    set_bounds(schema, low, high, above=above is not None, below=below is not None)
+    set_bounds(schema, given.get("minimum"), given.get("maximum"), above=above, below=below)
     if given.get("default") is not None:
         schema["default"] = given["default"]
     is_set = schema.pop("uniqueItems", False)

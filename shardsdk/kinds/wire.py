@@ -43,10 +43,9 @@ def merge_patch_of(value: Any) -> Any:
     which a count has gone back to 0.
     """
     if isinstance(value, msgspec.Struct):
-        names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-        return {sent: merge_patch_of(getattr(value, name)) for name, sent in names}
+        return {name: merge_patch_of(each) for name, each in fields_sent(value).items()}
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
+        return fields_sent(value)
     if isinstance(value, dict):
         return {encode(key): merge_patch_of(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -54,6 +53,16 @@ def merge_patch_of(value: Any) -> Any:
     if isinstance(value, set | frozenset):  # two that are equal need not have one order
         return sorted((encode(each) for each in value), key=msgspec.json.encode)
     return None if value is None else encode(value)
+
+
+def fields_sent(value: Any) -> Any:
+    """What an object has by its fields' names on the wire, defaults and None included; anything else as JSON has it."""
+    if isinstance(value, msgspec.Struct):
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {sent: getattr(value, name) for sent, name in names}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    return value if isinstance(value, dict) else encode(value)
 
 
 def written_out(value: Any) -> dict[str, Any]:

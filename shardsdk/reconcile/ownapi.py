@@ -238,8 +238,11 @@ class OwnApi(Api):
         return {**body, "metadata": {**metadata, "resourceVersion": metadata.get("resourceVersion") or self._version}}
 
     def _test_version(self, operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The same for a JSON patch.  Not by `test`: the API server answers that with 422 instead of 409."""
-        return [{"op": "add", "path": "/metadata/resourceVersion", "value": self._version}, *operations]
+        """The same for a JSON patch.  Not by `test`: the API server answers that with 422 instead of 409.
+
+        At its end, since of two versions the last is taken.
+        """
+        return [*operations, {"op": "add", "path": "/metadata/resourceVersion", "value": self._version}]
 
     def _note(self, resource: Resource, made: object) -> None:
         found = identify(made)

@@ -2,7 +2,8 @@
 
 Of a custom resource's map that is applied empty once its content was this owner's
 alone, an API server makes null, which it refuses for ever, or keeps where null is
-a value.  So the map is emptied by itself, and the apply sent again.
+a value; a list that is merged it takes out, though it may be required.  So what is
+refused is emptied by itself, and the apply sent again.
 
 A list with keys (a Service's ports) is merged entry by entry: one that somebody has
 given another key is theirs, and what is applied stands beside it as a further one.
@@ -14,12 +15,12 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from shardsdk.errors import Invalid, ShardingError
-from shardsdk.kinds.base import Kind
-from shardsdk.kinds.wire import encode
+from shardsdk.errors import Forbidden, Invalid, ShardingError, TooManyWrites
+from shardsdk.kinds.wire import encode, fields_sent
 from shardsdk.kube.api import PARTIAL, Api, PatchKind, T
 from shardsdk.protocol.objects import GroupResource, Resource
 
@@ -62,27 +63,47 @@ async def send_apply(
     except Invalid as error:
         try:
             there: dict[str, Any] = await api.get(resource, name, namespace, model=dict)
+        except Forbidden as unread:
+            raise _saying(error, f"reading what is there, to empty that first: {unread}", _NULL) from None
         except ShardingError:
-            raise error from None  # it is not there, or not to be read
-        if emptied := maps_to_empty(there, body, owner, subresource, str(error)):
+            raise error from None  # it is not there
+        if emptied := parts_to_empty(there, body, owner, subresource, str(error)):
             # Of this version: by now there may be something of others in them, which makes a Conflict.
             version = {"op": "add", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]}
-            changes = [version, *({"op": "replace", "path": each, "value": {}} for each in emptied)]
-            await api.patch(
-                resource, name, namespace, changes, kind=PatchKind.JSON, subresource=subresource, field_manager=owner
-            )
+            changes = [version, *({"op": "replace", "path": each, "value": emptied[each]} for each in emptied)]
+            with _told_of(error, resource, emptied):
+                await api.patch(
+                    resource, name, namespace, changes, kind=PatchKind.JSON, subresource=subresource,
+                    field_manager=owner,
+                )  # fmt: skip
             return await send()
         others = list(dict.fromkeys(others_entries(there, body, owner, subresource, str(error))))
         if not others:
             raise
-        raise Invalid(
-            f"{error} — {'; '.join(others[:NAMED])}, and what is applied stands beside it: take it out, or delete the"
-            f" {resource.kind}",
-            status=error.status,
-            reason=error.reason,
-        ) from None
+        beside = f"{'; '.join(others[:NAMED])}, and what is applied stands beside it"
+        raise _saying(error, f"{beside}: take it out, or delete the {resource.kind}") from None
     # Kubernetes' own groups without a domain have no null, and drop what is empty.
-    return await send() if "." in resource.group and _is_null_there(body, made) else made
+    return await send() if "." in resource.group and _has_empty(body) and _lacks_empty(_parts(body), made) else made
+
+
+@contextmanager
+def _told_of(error: Invalid, resource: Resource, emptied: Iterable[str]) -> Iterator[None]:
+    """What ends the way around a refusal says what that was: `error`."""
+    try:
+        yield
+    except Invalid as halfway:
+        # What is applied beside it is not sent along: it would be this owner's by an update, too, and stay for ever.
+        tried = f"emptying {', '.join(emptied)} first, with all else as it is, is refused as well: {halfway}"
+        raise _saying(error, f"{tried}; have something in it, or delete the {resource.kind}") from None
+    except TooManyWrites as spent:
+        raise TooManyWrites(f"{spent}; the next was to empty what was refused: {error}") from None
+
+
+def _saying(error: Invalid, more: str, about: str = "") -> Invalid:
+    """The same error with `more`; one that says nothing `about` that as it is."""
+    if about not in str(error):
+        return error
+    return Invalid(f"{error} — {more}", status=error.status, reason=error.reason)
 
 
 def with_texts_as_data(resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -101,26 +122,28 @@ def with_texts_as_data(resource: Resource, body: Mapping[str, Any]) -> Mapping[s
     return {**others, "data": {**(body.get("data") or {}), **data}}
 
 
-def maps_to_empty(
+def parts_to_empty(
     there: Mapping[str, Any], body: Mapping[str, Any], owner: str, subresource: str, refusal: str
-) -> list[str]:
-    """JSON pointers to maps of the object that is there, if for nothing but some of them an apply was refused.
+) -> dict[str, Any]:
+    """JSON pointers to maps and lists of the object that is there, if for nothing but some an apply was refused.
 
-    They are those that `body` has empty, and in which there is nothing but what `owner` applied.
+    They are those that `body` has empty, and in which there is nothing but what `owner` applied; with what they become.
     """
-    ours, theirs, parts = {}, set[str](), _parts(body)
+    ours, theirs, parts = dict[str, tuple[str, Any]](), set[str](), _parts(body)
     for entry in there["metadata"].get("managedFields") or ():
-        pointers = dict(_emptied(entry.get("fieldsV1") or {}, parts, there, "", ""))
+        found = _emptied(entry.get("fieldsV1") or {}, parts, there, "", "")
+        pointers = {pointer: (where, empty) for pointer, where, empty in found}
         applied = (entry.get("manager"), entry.get("operation"), entry.get("subresource", ""))
         if applied == (owner, "Apply", subresource):
             ours = pointers
         else:
             theirs |= pointers.keys()
     left = said = _UNCHECKED.sub("", _ENTRY.sub("[]", refusal.partition(" is invalid: ")[2]))
-    found = {pointer: where for pointer, where in ours.items() if pointer not in theirs}
-    for where in found.values():
-        left = left.replace(f'{where}: {_NULL}{where} in body must be of type object: "null"', "")
-    return [] if left == said or left.strip("[], ") else list(found)
+    ours = {pointer: ours[pointer] for pointer in ours if pointer not in theirs}
+    for where, empty in ours.values():
+        null = f'{_NULL}{where} in body must be of type object: "null"'
+        left = left.replace(f"{where}: {null if empty == {} else 'Required value'}", "")
+    return {} if left == said or left.strip("[], ") else {pointer: empty for pointer, (_, empty) in ours.items()}
 
 
 def _parts(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,11 +151,13 @@ def _parts(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in body.items() if name != "metadata"}
 
 
-def _emptied(fields: Mapping[str, Any], body: Any, there: Any, pointer: str, where: str) -> Iterator[tuple[str, str]]:
-    """The maps that `body` has empty and that `there` are not, for what `fields` has in them; `where` a refusal is."""
-    if body == {} and isinstance(there, Mapping):
+def _emptied(
+    fields: Mapping[str, Any], body: Any, there: Any, pointer: str, where: str
+) -> Iterator[tuple[str, str, Any]]:
+    """What `body` has empty and `there` is not, for what `fields` has in it: pointer, place in a refusal, and it."""
+    if body in ({}, []) and isinstance(there, type(body)):
         if there and fields.keys() - {"."}:
-            yield pointer, where
+            yield pointer, _ENTRY.sub("[]", where), body  # what is in a map may have brackets in its name
         return
     for name, below in fields.items():
         sort, _, what = name.partition(":")
@@ -142,24 +167,38 @@ def _emptied(fields: Mapping[str, Any], body: Any, there: Any, pointer: str, whe
                 yield from _emptied(below, body[what], there[what], inner, f"{where}.{what}" if where else what)
         elif sort == "k" and isinstance(body, list) and isinstance(there, list):
             keys = json.loads(what)
-            same = [each for each in body if _is_keyed(each, keys)]
+            same = _entry(body, keys)
             for place, each in enumerate(there):
-                if same and _is_keyed(each, keys):
-                    yield from _emptied(below, same[0], each, f"{pointer}/{place}", f"{where}[]")
+                if _is_keyed(each, keys):
+                    yield from _emptied(below, same, each, f"{pointer}/{place}", f"{where}[]")
 
 
-def _is_null_there(body: Mapping[str, Any], made: object) -> bool:
-    """Whether a map that was applied empty is null in the answer, as far as that shows it."""
-    answer = encode(made) if isinstance(made, Kind) else made
-    return isinstance(answer, Mapping) and _lacks_empty(_parts(body), answer)
+def _has_empty(part: Any) -> bool:
+    inside = part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ()
+    return part == {} or any(map(_has_empty, inside))
 
 
 def _lacks_empty(sent: Any, made: Any) -> bool:
-    if isinstance(sent, Mapping):
-        if not isinstance(made, Mapping):
-            return not sent and made is None
-        return any(_lacks_empty(value, made.get(name)) for name, value in sent.items())
-    return isinstance(sent, list) and isinstance(made, list) and any(map(_lacks_empty, sent, made))
+    """Whether a map that was applied empty is null in the answer, as far as that shows it."""
+    if isinstance(sent, list):
+        answers = [fields_sent(each) for each in made] if isinstance(made, list | tuple) else ()
+        # Those of others may stand between them.
+        return any(
+            _lacks_empty(each, _entry(answers, _plain(each))) for each in sent if isinstance(each, Mapping) and each
+        )
+    if not isinstance(sent, Mapping):
+        return False
+    if not sent or made is None:
+        return not sent and made is None
+    answer = fields_sent(made)
+    return isinstance(answer, Mapping) and any(
+        name in answer and _lacks_empty(value, answer[name]) for name, value in sent.items()
+    )
+
+
+def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an entry may be its keys."""
+    return {name: value for name, value in entry.items() if not isinstance(value, Mapping | list)}
 
 
 def others_entries(
@@ -187,10 +226,16 @@ def _foreign(fields: Mapping[str, Any], body: Any, path: str) -> Iterator[str]:
         elif sort == "k" and isinstance(body, list):
             keys = json.loads(what)
             where = f"{path}[{','.join(f'{key}={value}' for key, value in keys.items())}]"
-            same = [each for each in body if _is_keyed(each, keys)]
-            yield from _foreign(below, same[0], where) if same else (where,)
+            same = _entry(body, keys)
+            yield from _foreign(below, same, where) if same is not None else (where,)
+
+
+def _entry(entries: Iterable[Any], keys: Mapping[str, Any]) -> Any:
+    """The entry with these keys, `None`: there is none.  Of several it is the one that leaves out the fewest."""
+    same = [each for each in entries if _is_keyed(each, keys)]
+    return max(same, key=lambda each: len(keys.keys() & each.keys()), default=None)
 
 
 def _is_keyed(entry: Any, keys: Mapping[str, Any]) -> bool:
     """A key that an entry leaves out has a default, which only the API server knows (a port's protocol)."""
-    return isinstance(entry, Mapping) and all(entry.get(key, value) == value for key, value in keys.items())
+    return isinstance(entry, Mapping) and all(encode(entry.get(key, value)) == value for key, value in keys.items())

@@ -15,6 +15,7 @@ from shardsdk import CustomResource, Model, Range
 from shardsdk.errors import Invalid
 from shardsdk.kinds import Kind, Length, ListType, body_of, crd_of, resource_of
 from shardsdk.kube.access import load_access
+from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
 from tests.integration.served import served
 
@@ -41,6 +42,8 @@ class Limited(Model):
     entries: Annotated[list[Named], ListType("map", ("name",))] = msgspec.field(
         default_factory=lambda: [Named(value=1)]
     )
+    groups: frozenset[frozenset[int]] = frozenset()
+    sizes: frozenset[int] = frozenset()
 
 
 class Box(CustomResource[Limited], group=GROUP, version="v1"):
@@ -55,6 +58,7 @@ class Foreign(pydantic.BaseModel):
     number: int | float | None = 5
     any: int = pydantic.Field(0, ge=-(2**63), le=2**63 - 1)
     parts: frozenset[Still] = frozenset({Still(size=1)})
+    replicas: pydantic.PositiveInt = pydantic.Field(default=1, ge=1, le=10)
 
 
 class Bag(CustomResource[Foreign], group=GROUP, version="v1"):
@@ -67,7 +71,7 @@ TAKEN: dict[str, Kind] = {
         "b",
         Limited(
             b"ab", [b"abc", b"abcd"], {"a": [b"", b"abc"]}, 2, 2**63 - 1, frozenset({Frozen(1), Frozen(2)}),
-            [Named(), Named("b", 2)],
+            [Named(), Named("b", 2)], frozenset({frozenset({1}), frozenset({2, 3})}),
         ),
     ),
     "the least": Box("c", Limited(any=-(2**63), parts=frozenset(), entries=[])),
@@ -79,7 +83,7 @@ REFUSED: dict[str, Any] = {
     "too many bytes": Limited(keys=[b"abcde"]),
     "too many bytes further inside": Limited(by_name={"a": [b"abcd"]}),
     "out of bounds": Limited(few=0),
-    "twice in a set": {"parts": [{"size": 1}, {"size": 1}]},
+    "twice in a set": {"sizes": [1, 1]},
     "twice the same key": Limited(entries=[Named(), Named(value=2)]),
 }
 
@@ -100,8 +104,13 @@ async def client(plane: ControlPlane) -> AsyncIterator[Client]:
 @pytest.mark.parametrize("case", TAKEN)
 async def test_what_keeps_to_its_limits_is_taken_and_comes_back(client: Client, namespace: str, case: str) -> None:
     sent: Any = TAKEN[case]
-    made = await client.create(resource_of(sent), body_of(sent), namespace, model=type(sent))
+    resource, model = resource_of(sent), type(sent)
+    made = await client.create(resource, body_of(sent), namespace, model=model)
     assert made.spec == sent.spec
+    applied = await client.patch(
+        resource, sent.metadata.name, namespace, body_of(sent), kind=PatchKind.APPLY, field_manager="us", model=model
+    )
+    assert applied.spec == sent.spec
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -30,14 +30,21 @@ class Entry(Model):
     limits: Limits | None = None
 
 
-class EngineSpec(Model):
+class Lists(Model):
+    entries: Annotated[list[Entry], ListType("map", ("name",))]
+    names: frozenset[str]
+    title: str
+
+
+class EngineSpec(Model, rules=[Rule("self.image != 'cpu' || has(self.limits.cpu)", "no cpu")]):
     needed: Limits
-    image: Annotated[str, Length(high=3)] = ""
+    image: Annotated[str, Length(high=3)]
     limits: Limits = msgspec.field(default_factory=Limits)
     maybe: Limits | None = None
     named: dict[str, Limits] = {}
     entries: Annotated[list[Entry], ListType("map", ("name",))] = []
     free: dict[str, Any] = {}
+    lists: Lists | None = None
 
 
 class Engine(CustomResource[EngineSpec], group="emptied.example.com", version="v1"):
@@ -49,10 +56,17 @@ CASES = {
     "with a default": (EngineSpec(NONE, "a", ONE), EngineSpec(NONE, "b", NONE)),
     "required": (EngineSpec(ONE, "a"), EngineSpec(NONE, "b")),
     "where null may be": (EngineSpec(NONE, "a", maybe=ONE), EngineSpec(NONE, "b", maybe=NONE)),
-    "in a map": (EngineSpec(NONE, "a", named={"a.b/c~d": ONE}), EngineSpec(NONE, "b", named={"a.b/c~d": NONE})),
+    "in a map": (
+        EngineSpec(NONE, "a", named={"a.b/c~d": ONE, "a[0]": ONE}),
+        EngineSpec(NONE, "b", named={"a.b/c~d": NONE, "a[0]": NONE}),
+    ),
     "in a list with keys": (
         EngineSpec(NONE, "a", entries=[Entry("a", ONE), Entry("b", ONE), Entry("c", ONE)]),
         EngineSpec(NONE, "b", entries=[Entry("b", NONE), Entry("a", ONE), Entry("c", NONE)]),
+    ),
+    "required lists": (
+        EngineSpec(NONE, "a", lists=Lists([Entry("a")], frozenset({"a"}), "a")),
+        EngineSpec(NONE, "b", lists=Lists([], frozenset(), "a")),
     ),
     "of any content": (EngineSpec(NONE, "a", free={"a": {"b": 1}}), EngineSpec(NONE, "b", free={"a": {}})),
     "several": (EngineSpec(ONE, "a", ONE, ONE), EngineSpec(NONE, "b", NONE, NONE)),
@@ -73,7 +87,7 @@ async def client(plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 async def apply(client: Client, namespace: str, spec: Any, owner: str = "engines") -> Engine:
-    body = body_of(Engine("a", EngineSpec(NONE))) | {
+    body = body_of(Engine("a", EngineSpec(NONE, ""))) | {
         "spec": spec if isinstance(spec, dict) else msgspec.to_builtins(spec)
     }
     return await send_apply(client, Engine.resource, "a", namespace, body, owner=owner, model=Engine, force=True)
@@ -101,6 +115,27 @@ async def test_what_is_refused_for_more_than_that_changes_nothing(client: Client
         await apply(client, namespace, {"needed": {}, "image": "long", "limits": {}})
     there = await client.get(Engine.resource, "a", namespace, model=Engine)
     assert (there.spec, there.metadata.resource_version) == (made.spec, made.metadata.resource_version)
+
+
+async def test_what_may_not_be_empty_beside_what_is_there_is_told_so(client: Client, namespace: str) -> None:
+    await apply(client, namespace, EngineSpec(NONE, "cpu", ONE))
+    with pytest.raises(Invalid, match=r"spec\.limits: .* — emptying /spec/limits first, .* refused as well: .*no cpu"):
+        await apply(client, namespace, EngineSpec(NONE, "b"))
+
+
+async def test_what_stands_behind_an_entry_of_others_is_applied_once(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await apply(client, namespace, {"needed": {}, "image": "a", "entries": [{"name": "z"}]}, "somebody")
+    sent, send = [], client.send
+
+    async def counted(operation: Operation[Any]) -> Any:
+        sent.append(operation.verb)
+        return await send(operation)
+
+    monkeypatch.setattr(client, "send", counted)
+    await apply(client, namespace, EngineSpec(NONE, "a", entries=[Entry("a", NONE)]))
+    assert sent == ["patch"]
 
 
 async def test_what_somebody_puts_into_it_meanwhile_is_a_conflict(

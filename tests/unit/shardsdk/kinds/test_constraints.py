@@ -11,7 +11,7 @@ import pytest
 
 from shardsdk import Model, Range
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import Length, ListType
+from shardsdk.kinds import Length, ListType, Pattern
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.schema import begin, schema_of
 from shardsdk.kinds.wire import encode
@@ -19,6 +19,10 @@ from shardsdk.kinds.wire import encode
 
 def schema(annotation: Any) -> dict[str, Any]:
     return schema_of(annotation, begin("Thing"))
+
+
+def bounds_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if name.lower().endswith(("minimum", "maximum"))}
 
 
 def takes(schema: dict[str, Any], text: str) -> bool:
@@ -54,13 +58,32 @@ def test_the_length_of_bytes_is_theirs_and_not_that_of_the_text_they_are_sent_as
 )
 def test_bounds_of_integers_are_whole_and_none_at_the_ends_of_what_there_is(marker: Any, bounds: Any) -> None:
     made = schema(Annotated[int, marker])
-    assert {name: made[name] for name in made if name not in ("type", "format")} == bounds
-    assert all(isinstance(each, int) for each in made.values() if not isinstance(each, str))
+    assert bounds_of(made) == bounds
+    assert all(isinstance(each, int) for each in bounds_of(made).values())
+
+
+@pytest.mark.parametrize(
+    ("markers", "bounds"),
+    [
+        ((msgspec.Meta(gt=0), Range(1, 9)), {"minimum": 1, "maximum": 9}),
+        ((msgspec.Meta(lt=9), Range(1, 9)), {"minimum": 1, "maximum": 9}),
+        ((Range(1), msgspec.Meta(gt=0)), {"minimum": 0, "exclusiveMinimum": True}),
+    ],
+)
+def test_a_later_bound_takes_the_place_of_an_earlier_one_as_a_whole(markers: Any, bounds: Any) -> None:
+    made = schema(Annotated[float, *markers])
+    assert bounds_of(made) == bounds
 
 
 def test_bounds_of_other_numbers_are_as_they_are() -> None:
     made = schema(Annotated[float, Range(0.5, 2.5)])
     assert (made["minimum"], made["maximum"]) == (0.5, 2.5)
+
+
+@pytest.mark.parametrize("limit", [Length(2, 4), msgspec.Meta(min_length=2, max_length=4)])
+def test_the_order_of_a_pattern_and_a_length_of_bytes_says_nothing(limit: Any) -> None:
+    pattern = Pattern("^A")
+    assert schema(Annotated[bytes, pattern, limit]) == schema(Annotated[bytes, limit, pattern])
 
 
 class Frozen(Model, frozen=True):
@@ -72,13 +95,7 @@ class Named(Model):
     number: int = 0
     mode: Literal["a", "b"] | None = None
     maybe: str | None = None
-
-
-@pytest.mark.parametrize("annotation", [frozenset[Frozen], Annotated[list[Frozen], ListType("set")]])
-def test_objects_in_a_set_are_atomic(annotation: Any) -> None:
-    made = schema(annotation)
-    assert (made["x-kubernetes-list-type"], made["items"]["x-kubernetes-map-type"]) == ("set", "atomic")
-    assert "x-kubernetes-map-type" not in schema(set[str])["items"]
+    some: Annotated[str, Length(1)] = ""
 
 
 @pytest.mark.parametrize("keys", [("name",), ("number", "name")])
@@ -90,11 +107,43 @@ def test_a_key_of_entries_that_is_empty_by_default_says_so(keys: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("nobody", "no field nobody"), ("mode", "may be absent"), ("maybe", "may be absent")]
+    ("key", "said"),
+    [("nobody", "no field nobody"), *((key, "may be absent") for key in ("mode", "maybe", "some"))],
 )
 def test_what_cannot_be_a_key_is_refused(key: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"Thing: .*{said}"):
         schema(Annotated[list[Named], ListType("map", (key,))])
+
+
+def test_a_set_with_none_in_it_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="Thing: no CRD can say a set that has None in it"):
+        schema(frozenset[int | None])
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        frozenset[Frozen],
+        Annotated[list[Frozen], ListType("set")],
+        frozenset[tuple[int, ...]],
+        frozenset[frozenset[int]],
+    ],
+)
+def test_a_set_of_objects_or_lists_is_merged_as_a_whole(annotation: Any) -> None:
+    assert schema(annotation)["x-kubernetes-list-type"] == "atomic"
+    assert schema(set[str])["x-kubernetes-list-type"] == "set"
+
+
+def test_keys_may_be_those_of_entries_that_are_said_behind_them() -> None:
+    items = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+    said = msgspec.Meta(extra_json_schema={"items": items})
+    made = schema(Annotated[list[dict[str, Any]], ListType("map", ("name",)), said])
+    assert (made["items"], made["x-kubernetes-list-map-keys"]) == (items, ["name"])
+
+
+def test_a_list_whose_entries_nobody_describes_can_be_atomic() -> None:
+    made = schema(Annotated[Any, msgspec.Meta(extra_json_schema={"type": "array"}), ListType("atomic")])
+    assert made["x-kubernetes-list-type"] == "atomic"
 
 
 class Still(pydantic.BaseModel, frozen=True):
@@ -107,6 +156,20 @@ class Various(pydantic.BaseModel):
     most: int = pydantic.Field(0, ge=-(2**63), lt=2**63)
     some: float = pydantic.Field(0.5, gt=0.25, le=0.75)
     all: frozenset[Still] = frozenset()
+    replicas: pydantic.PositiveInt = pydantic.Field(1, ge=1, le=10)
+    more: pydantic.NonNegativeInt = pydantic.Field(6, gt=5)
+    part: pydantic.PositiveFloat = pydantic.Field(0.5, ge=0.25, lt=1)
+    owed: pydantic.NegativeFloat = pydantic.Field(-0.5, le=-0.25)
+    less: pydantic.NonPositiveInt = pydantic.Field(-6, lt=-5)
+
+
+def test_of_two_bounds_of_pydantic_the_stricter_is_said() -> None:
+    made = foreign_schema(Various, "Thing.spec")["properties"]
+    assert bounds_of(made["replicas"]) == {"minimum": 1, "maximum": 10}
+    assert bounds_of(made["more"]) == {"minimum": 5, "exclusiveMinimum": True}
+    assert bounds_of(made["part"]) == {"minimum": 0.25, "maximum": 1, "exclusiveMaximum": True}
+    assert bounds_of(made["owed"]) == {"maximum": -0.25}
+    assert bounds_of(made["less"]) == {"maximum": -5, "exclusiveMaximum": True}
 
 
 def test_the_same_of_pydantic() -> None:
@@ -117,4 +180,4 @@ def test_the_same_of_pydantic() -> None:
     assert made["some"] == {
         "type": "number", "default": 0.5, "minimum": 0.25, "exclusiveMinimum": True, "maximum": 0.75
     }  # fmt: skip
-    assert (made["all"]["x-kubernetes-list-type"], made["all"]["items"]["x-kubernetes-map-type"]) == ("set", "atomic")
+    assert made["all"]["x-kubernetes-list-type"] == "atomic"

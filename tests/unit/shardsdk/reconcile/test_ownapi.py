@@ -109,6 +109,16 @@ async def test_the_main_object_is_written_only_as_it_was_read(clock: VirtualCloc
 
 
 @in_virtual_time
+async def test_a_version_in_a_json_patch_is_no_way_around_it(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    api, _ = await own_api(rig)
+    newer = rig.server.patch(SECRETS, "owner", "default", {"type": "theirs"})["metadata"]["resourceVersion"]
+    operations = [{"op": "add", "path": "/metadata/resourceVersion", "value": newer}]
+    with pytest.raises(Conflict):
+        await api.patch(SECRETS, "owner", "default", operations, kind=PatchKind.JSON)
+
+
+@in_virtual_time
 async def test_its_own_last_write_is_what_the_next_one_builds_on(clock: VirtualClock) -> None:
     rig = Rig(clock)
     api, _ = await own_api(rig)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from shardsdk.errors import Forbidden, Invalid
-from shardsdk.kinds import CustomResource, Model, body_of
 from shardsdk.kube.api import Operation
 from shardsdk.protocol.objects import Resource
-from shardsdk.reconcile.serverside import maps_to_empty, others_entries, send_apply
+from shardsdk.reconcile.serverside import others_entries, parts_to_empty, send_apply
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -133,7 +131,6 @@ async def test_what_is_no_text_is_left_to_the_api_server(clock: VirtualClock, te
         await send_apply(api, SECRETS, "home", "default", {"stringData": texts}, owner="us", force=True)
 
 
-ENGINES = Resource("example.com", "v1", "engines", "Engine")
 THERE: dict[str, Any] = {"spec": {"limits": {"cpu": 1}, "parts": [{"name": "a/b", "limits": {"~/": 1}}]}}
 APPLIED = {
     "f:limits": {"f:cpu": {}},
@@ -153,7 +150,7 @@ def to_empty(refusal: str, *others: dict[str, Any], **more: Any) -> list[str]:
     ours = {"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": APPLIED}}
     there = {"metadata": {"managedFields": [*others, ours]}, **THERE}
     body = {"spec": {"limits": {}, "parts": [{"name": "a/b", "limits": {}}], **more}}
-    return maps_to_empty(there, body, "us", "", refusal)
+    return list(parts_to_empty(there, body, "us", "", refusal))
 
 
 @pytest.mark.parametrize("problems", [(LIMITS,), (PART,), (LIMITS, PART), (LIMITS, UNCHECKED)])
@@ -182,67 +179,47 @@ def test_a_map_in_which_others_have_something_is_not_emptied(more: dict[str, str
     assert to_empty(refused_for(LIMITS), theirs) == []
 
 
+def test_a_map_whose_name_has_brackets_is_emptied() -> None:
+    ours = {"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": {"f:named": {"f:a[0]": {"f:cpu": {}}}}}}
+    there = {"metadata": {"managedFields": [ours]}, "spec": {"named": {"a[0]": {"cpu": 1}}}}
+    body: dict[str, Any] = {"spec": {"named": {"a[0]": {}}}}
+    refusal = refused_for(LIMITS.replace("spec.limits", "spec.named.a[0]"))
+    assert parts_to_empty(there, body, "us", "", refusal) == {"/spec/named/a[0]": {}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "entries"), [({'k:{"name":"a"}': {}}, [{"name": "a"}]), ({'v:"a"': {}}, ["a"])], ids=["keys", "set"]
+)
+def test_a_list_that_is_required_is_emptied(fields: dict[str, Any], entries: list[Any]) -> None:
+    ours = {"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": {"f:all": fields}}}
+    there = {"metadata": {"managedFields": [ours]}, "spec": {"all": entries}}
+    refusal = refused_for("spec.all: Required value")
+    assert parts_to_empty(there, {"spec": {"all": []}}, "us", "", refusal) == {"/spec/all": []}
+    assert parts_to_empty(there, {"spec": {}}, "us", "", refusal) == {}
+
+
+def test_an_entry_that_leaves_out_a_default_key_is_not_taken_for_another() -> None:
+    udp = 'k:{"port":80,"protocol":"UDP"}'
+    ours = {
+        "manager": "us",
+        "operation": "Apply",
+        "fieldsV1": {"f:spec": {"f:ports": {udp: {"f:limits": {"f:a": {}}}}}},
+    }
+    ports = [{"port": 80, "protocol": protocol, "limits": {"a": 1}} for protocol in ("TCP", "UDP")]
+    there = {"metadata": {"managedFields": [ours]}, "spec": {"ports": ports}}
+    body = {"spec": {"ports": [{"port": 80, "limits": {"a": 1}}, {"port": 80, "protocol": "UDP", "limits": {}}]}}
+    refusal = refused_for(LIMITS.replace("spec.limits", "spec.ports[1].limits"))
+    assert parts_to_empty(there, body, "us", "", refusal) == {"/spec/ports/1/limits": {}}
+
+
 def test_labels_stay_as_they_are() -> None:
     fields = {"f:spec": APPLIED, "f:metadata": {"f:labels": {"f:a": {}}}}
     ours = {"manager": "us", "operation": "Apply", "fieldsV1": fields}
     there = {"metadata": {"managedFields": [ours], "labels": {"a": "1"}}, **THERE}
     body: dict[str, Any] = {"metadata": {"labels": {}}, "spec": {"limits": {}}}
-    assert maps_to_empty(there, body, "us", "", refused_for(LIMITS)) == ["/spec/limits"]
+    assert parts_to_empty(there, body, "us", "", refused_for(LIMITS)) == {"/spec/limits": {}}
 
 
 def test_a_map_that_is_applied_with_something_in_it_or_not_at_all_is_not_emptied() -> None:
     assert to_empty(refused_for(LIMITS), limits={"cpu": 2}) == to_empty(refused_for(LIMITS), limits=None) == []
     assert to_empty(refused_for(PART), parts=[{"name": "c", "limits": {}}], limits={"cpu": 1}) == []
-
-
-@in_virtual_time
-async def test_a_map_that_is_applied_empty_becomes_so_and_stays_its_owners(clock: VirtualClock) -> None:
-    server = MemoryServer()
-    api = MemoryApi(server, clock)
-
-    async def apply(**limits: Any) -> Any:
-        body = {
-            "apiVersion": "example.com/v1",
-            "kind": "Engine",
-            "metadata": {"name": "home"},
-            "spec": {"limits": limits},
-        }
-        return (await send_apply(api, ENGINES, "home", "default", body, owner="us", model=dict, force=True))["spec"]
-
-    story: list[dict[str, Any]] = [{"cpu": "1"}, {}, {}, {"cpu": "2", "tags": {"a": "1"}}, {"tags": {}}]
-    for limits in story:
-        assert await apply(**limits) == {"limits": limits}
-    owners = server.get(ENGINES, "home", "default")["metadata"]["managedFields"]
-    assert [each["fieldsV1"] for each in owners if each["manager"] == "us"] == [
-        {"f:spec": {"f:limits": {"f:tags": {}}}}
-    ]
-
-
-class Limits(Model):
-    cpu: str = ""
-
-
-class EngineSpec(Model):
-    limits: Limits | None = None
-
-
-class Engine(CustomResource[EngineSpec], group="example.com", version="v1"):
-    """Null is a value of its limits."""
-
-
-@pytest.mark.parametrize("model", [Engine, dict])
-@in_virtual_time
-async def test_where_null_is_a_value_it_is_applied_once_more(clock: VirtualClock, model: Any) -> None:
-    said: list[Any] = [{"limits": None}, {"limits": {}}, {"limits": {"cpu": "1"}}]
-
-    class Nullable(MemoryApi):
-        async def send(self, operation: Operation[Any]) -> Any:
-            answer = {"metadata": {"name": "home"}, "spec": said.pop(0)}
-            return answer if model is dict else msgspec.convert(answer, Engine)
-
-    api = Nullable(MemoryServer(), clock)
-    for sent in (Engine("home", EngineSpec(Limits())), Engine("home", EngineSpec(Limits("1")))):
-        body = body_of(sent)
-        made = await send_apply(api, ENGINES, "home", "default", body, owner="us", model=model, force=True)
-        assert (made["spec"] if model is dict else msgspec.to_builtins(made.spec)) == body["spec"]
-    assert said == []
