@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from sharder.core.ringspec import Role, Subject
+from sharder.core.ringspec import LetGo, Role, Subject
 from shardsdk.protocol.objects import PartialObject, Resource, SlimMeta, SlimObject
 
 
@@ -93,6 +93,12 @@ class RingResource:
     def role(self) -> Role:
         """As what its objects change hands: what is a main object to its shard is never taken from it."""
         return Role.MAIN if self.was_main else self.subject.role
+
+    @property
+    def let_go(self) -> LetGo:
+        """It, once shards have let go of what they had of it before it was `removed`, or as it `was_main`."""
+        main = self.subject.main.resource.group_resource
+        return LetGo(self.subject.resource.group_resource, None if self.removed else main)
 
     def concerns(self, meta: SlimMeta) -> bool:
         """Whether the ring sees to an object of it that has a shard.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.problems import Problem, quoted, render_problems
@@ -347,6 +347,16 @@ def _entries(raw: object, path: str, most: int, problems: list[Problem]) -> Iter
             yield where, entry
         else:
             problems.append(Problem(where, "is not an object", "write group and resource"))
+
+
+class LetGo(NamedTuple):
+    """A resource in the part that it has by now, of which no shard has any more what it had by another.
+
+    `main`: what controls its objects; None: the ring lists it no longer.
+    """
+
+    resource: GroupResource
+    main: GroupResource | None = None
 
 
 def placed_resources(status: Mapping[str, Any]) -> Iterator[tuple[GroupResource, bool]]:

@@ -16,13 +16,14 @@ from sharder.core.ringspec import Role
 class Sieve:
     """Sifts the objects of one resource, while the membership stays what it is.
 
-    `removed`: the ring lists the resource no longer.
+    `removed`: the ring lists the resource no longer.  `kept_back`: what belongs to the ring stays where it is for now.
     """
 
-    def __init__(self, role: Role, membership: Membership, *, removed: bool) -> None:
+    def __init__(self, role: Role, membership: Membership, *, removed: bool, kept_back: bool = False) -> None:
         self._role = role
         self._membership = membership
         self._removed = removed
+        self._kept_back = kept_back
         self._known: dict[tuple[str | None, bool, bool, str | None], bool] = {}
 
     def keeps(self, key: str | None, label: str | None, *, draining: bool, in_scope: bool) -> bool:
@@ -54,4 +55,6 @@ class Sieve:
         desired = NoShard() if target is None else Target(target)
         facts = Facts(self._role, label, draining, in_scope and not self._removed, desired, self._membership)
         outcome = decide(facts)
-        return outcome.decision in (Decision.ASSIGN, Decision.RELEASE) or is_misplaced(facts, outcome)
+        if outcome.decision in (Decision.ASSIGN, Decision.RELEASE):
+            return True
+        return is_misplaced(facts, outcome) and not (facts.in_scope and self._kept_back)

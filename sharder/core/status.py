@@ -342,7 +342,8 @@ def _settled(health: Health) -> Condition:
         return Condition(kind, False, "Moving", health.moving)
     if not counts and (health.unread or any(rule in OWN_RULES and rule.verb in _READS for rule in health.denied)):
         return Condition(kind, None, "CannotBeRead", "nobody can tell; see Ready")
-    if counts is None:
+    # What joins is not in its place, whether or not the rest is.
+    if counts is None and (health.not_in_force is not None or not health.joining):
         why = "no resync has ended yet"
         if health.not_in_force is not None:
             why = "the ring's spec is not in use; see Ready"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sharder.core.problems import some
 from sharder.core.rights import rights_to_grant
+from sharder.core.ringspec import LetGo
 from shardsdk.errors import Forbidden, NotFound, ShardingError
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
@@ -87,7 +88,7 @@ class Summary:
     counts: dict[tuple[Pending, GroupResource], int] = field(default_factory=dict)
     oldest_drain: OldestDrain | None = None
     failures: Failures = ()
-    removed_clean: frozenset[GroupResource] = frozenset()
+    removed_clean: frozenset[LetGo] = frozenset()
     leaving: dict[GroupResource, int] = field(default_factory=dict)
     at_rest: bool = False
     trouble: str | None = None
@@ -151,7 +152,8 @@ def render_left(leaving: Iterable[tuple[GroupResource, int]], joining: Iterable[
     """What shards have still by the ring as it was, in words; empty: nothing."""
     said = {
         "the ring lists no longer, and has labels on": leaving,
-        "the ring lists as controlled now, and shards have as main objects where their owners are not": joining,
+        "the ring lists as controlled now (owners stay where they are until all of it is with them, and each has a"
+        " shard), and shards have as main objects where their owners are not": joining,
     }
     counted = {
         words: some(f"{number} {name}" if number >= 0 else str(name) for name, number in left)

@@ -383,7 +383,7 @@ class Handovers:
     async def _write_child(self, family: Family, child: RingResource, meta: SlimMeta, target: str) -> None:
         patch = self._families.begin(child, meta)
         try:
-            written = await self._writer.assign(None, child, meta, target, in_family=True)
+            written = await self._writer.assign(None, child, meta, target, clear_drain=True, in_family=True)
         except BaseException as error:
             # Tried again, the family may have to go elsewhere: to where this child is now, perhaps.
             self._followers.note_unanswered(family.meta.uid, error)

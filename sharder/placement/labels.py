@@ -20,6 +20,7 @@ from typing import Any, Final
 from sharder.backlog.backlog import Backlog
 from sharder.backlog.scope import Members, RingScope, Wanted
 from sharder.cache.namespaces import Namespaces, excluded_by_name
+from sharder.core.ringspec import LetGo
 from sharder.core.summary import Refused, Summary
 from sharder.placement.expectations import Expectations
 from sharder.placement.placement import Ground, Pace, Placement
@@ -29,7 +30,7 @@ from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
 from sharder.tasks import end
 from shardsdk.kube.turns import FLOW
-from shardsdk.protocol.objects import GroupResource, SlimMeta
+from shardsdk.protocol.objects import SlimMeta
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class LabelAssignment:
         return summarize(self._placement, self._lead.clock.monotonic())
 
     @property
-    def removed_clean(self) -> frozenset[GroupResource]:
+    def removed_clean(self) -> frozenset[LetGo]:
         """Removed resources of which no object has labels any more, and those that were main and are with their owners.
 
         A placement that is about to be replaced says nothing: one that is listed again may have got labels since.

@@ -77,7 +77,8 @@ class Placement:
             expectations=ground.expectations, clock=clock,
         )  # fmt: skip
         self.resync = resync = Resync(
-            scope, members, api, backlog=backlog, transit=transit, counters=leadership.counters, clock=clock,
+            scope, members, api,
+            backlog=backlog, transit=transit, refusals=writer.refusals, counters=leadership.counters, clock=clock,
             sync_period_seconds=pace.sync_period_seconds, settle_after_seconds=pace.settle_after_seconds,
             when_settled=(backlog.settle, handovers.compact),
         )  # fmt: skip

@@ -182,6 +182,7 @@ class Reconciler:
                 else:
                     self._backlog.end(key)
             case Decision.DRAIN if outcome.target is not None and self._scope.keeps_owners(resource):
+                self._handovers.stays(key, meta)
                 self._backlog.end(key)
                 self._transit.leave(key)
             case Decision.DRAIN:

@@ -76,6 +76,10 @@ class Refusals:
         """Whether this very error refused a patch: it is told from here; a read that is refused is not."""
         return error in self._errors
 
+    def has_object(self, resource: RingResource, meta: SlimMeta) -> bool:
+        """Whether the last patch of this object was refused."""
+        return (resource.subject.resource.group_resource, meta.namespace, meta.name) in self._refused_at
+
     def forget(self, resource: RingResource, meta: SlimMeta) -> None:
         """A patch of the object was taken: whatever was refused of it is no news any more."""
         listed, first = resource.subject.resource.group_resource, self._first

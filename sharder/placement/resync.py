@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sharder.backlog.backlog import Backlog
 from sharder.backlog.lists import read_all
@@ -37,6 +37,7 @@ from sharder.core.resync import (
 from sharder.core.ringspec import Role
 from sharder.core.sifting import Sieve
 from sharder.core.summary import Pending
+from sharder.placement.rejections import Refusals
 from sharder.placement.transit import Transit
 from sharder.takeover.leadership import Counters
 from shardsdk.errors import ShardingError
@@ -66,6 +67,17 @@ class Superseded(Exception):
 
 #: On which shards owners are that are not where the ring wants them, by uid.
 Elsewhere = dict[str, str]
+
+
+class Tally(NamedTuple):
+    """How many objects of a resource a pass has gone through, and how many of them have to be looked at.
+
+    `apart`: those, and of a resource that joins what is not with its owner either, but drains already.
+    """
+
+    seen: int
+    found: int
+    apart: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,7 @@ class Resync:
         *,
         backlog: Backlog,
         transit: Transit,
+        refusals: Refusals,
         counters: Counters,
         clock: Clock,
         sync_period_seconds: float,
@@ -109,6 +122,7 @@ class Resync:
         self._api = api
         self._backlog = backlog
         self._transit = transit
+        self._refusals = refusals
         self._counters = counters
         self._clock = clock
         self._sync_period_seconds = sync_period_seconds
@@ -225,8 +239,10 @@ class Resync:
             self._conclude(passes, found)
 
     def _conclude(self, passes: Round, found: int) -> None:
-        was_clean = self._state.clean
-        self._state = conclude(self._state, passes, found, self._clock.monotonic(), quiet=self._nothing_waits())
+        was_clean, quiet = self._state.clean, self._nothing_waits()
+        # Nothing else tells that what was in the way of what joins is so no longer.
+        to_come_back_for = found or int(quiet and passes.began >= self._state.settles_at and self._joins())
+        self._state = conclude(self._state, passes, to_come_back_for, self._clock.monotonic(), quiet=quiet)
         self.found_some = bool(found) or (self.found_some and not passes.deep)
         if passes.deep:
             self.ended, self.failures = True, {}
@@ -264,18 +280,19 @@ class Resync:
             if which.namespace is not None and not resource.subject.resource.namespaced:
                 continue
             try:
-                seen, found = await self._pass_resource(number, resource, which, elsewhere)
+                tally = await self._pass_resource(number, resource, which, elsewhere)
             except ShardingError as error:
                 self.failures[resource] = error
                 errors.append(error)
                 joined = {each for each in joined if each.subject.main != resource.subject.main}
                 continue
-            objects, misplaced = objects + seen, misplaced + found
+            objects, misplaced = objects + tally.seen, misplaced + tally.found
             if resource.removed and which.namespace is None:
-                self.removed_left[resource] = seen
+                self.removed_left[resource] = tally.seen
             if resource.was_main and which.namespace is None:
-                self.removed_left[resource] = found
-            if (resource.removed and not seen) or (resource in joined and not found and self._owners_rest(resource)):
+                self.removed_left[resource] = tally.apart
+            has_joined = resource in joined and not tally.apart and self._owners_rest(resource)
+            if has_joined or (resource.removed and not tally.seen):
                 clean.add(resource)
         if which.deep and which.namespace is None and started >= self._state.settles_at:
             self.removed_clean = frozenset(clean)
@@ -285,41 +302,54 @@ class Resync:
             self._counters.resynced(self._scope.name, objects, misplaced, self._clock.monotonic() - started)
         return misplaced
 
+    def _joins(self) -> bool:
+        """Whether something joins that the last pass has not found to have joined."""
+        return any(each.was_main and each not in self.removed_clean for each in self._scope.resources.values())
+
     def _owners_rest(self, joining: RingResource) -> bool:
-        """Whether nothing of a family is on its way, but for drains of what is asked back."""
+        """Whether nothing of a family is on its way, but for what is asked back, and what no shard has and may get."""
         for number, resource in self._scope.resources.items():
             for kind in Pending if resource.subject.main == joining.subject.main else ():
                 informer = self._backlog.informers.get(number, kind)
-                asked_back = resource.was_main and kind is Pending.DRAINING
-                if informer is not None and not asked_back and (len(informer) or not informer.synced):
+                if informer is None or (resource.was_main and kind is Pending.DRAINING):
+                    continue
+                # What has no shard, and is refused to any, waits for people: with nobody, and for as long as they like.
+                rests = informer.synced and all(
+                    kind is Pending.UNASSIGNED and self._refusals.has_object(resource, obj.metadata)
+                    for obj in informer.values()
+                )
+                if not rests:
                     return False
         return True
 
-    async def _pass_resource(
-        self, number: int, resource: RingResource, which: Pass, elsewhere: Elsewhere
-    ) -> tuple[int, int]:
-        """Offer what is misplaced; returns how many objects there are, and how many of them are misplaced."""
+    async def _pass_resource(self, number: int, resource: RingResource, which: Pass, elsewhere: Elsewhere) -> Tally:
+        """Offer what is misplaced."""
         unwatched = which.deep and self._backlog.informers.get(number, Pending.UNASSIGNED) is None
         everything = (which.unlabelled or unwatched) and not resource.removed
         selector = Selector() if everything else Selector(labels=exists(self._scope.labels.shard))
         generation, began = self._state.generation, self._clock.monotonic()
         # Without a deep pass something is expected to move; pages can be waited between, a stream has to be read.
         busy = not which.deep or not self._nothing_waits()
-        sieve = Sieve(resource.subject.role, self._members.membership, removed=resource.removed)
-        noted = elsewhere if resource.was_main or self._scope.keeps_owners(resource) else None
-        seen = found = 0
+        kept_back = self._scope.keeps_owners(resource)
+        sieve = Sieve(resource.subject.role, self._members.membership, removed=resource.removed, kept_back=kept_back)
+        noted = elsewhere if resource.was_main or kept_back else None
+        seen = found = asked_back = 0
         async for batch in read_all(self._api, resource.subject.resource, which.namespace, selector, busy=busy):
             if is_superseded(self._state, generation):
                 raise Superseded
             seen += len(batch)
             for obj in batch:
-                if self._keeps(sieve, resource, obj.metadata, noted):
+                if not self._keeps(sieve, resource, obj.metadata, noted):
+                    continue
+                if resource.was_main and self._is_asked_back(obj.metadata):
+                    asked_back += 1
+                else:
                     found += 1
                     if not self._enqueue(number, obj):
                         self._on(Event.LEFT_OUT, Asked(namespaces=which.again))
             if busy:
                 await self._let_get_on(generation, began + PAUSED_SECONDS)
-        return seen, found
+        return Tally(seen, found, found + asked_back)
 
     async def _let_get_on(self, generation: int, until: float) -> None:
         """Wait until few misplaced objects wait, so that few are held; not for those that do not get on."""
@@ -339,6 +369,10 @@ class Resync:
             return False
         self._backlog.enqueue_found(ItemKey(number, obj.metadata.namespace, obj.metadata.name), obj)
         return True
+
+    def _is_asked_back(self, meta: SlimMeta) -> bool:
+        labels = self._scope.labels
+        return meta.label(labels.drain) is not None and meta.label(labels.shard) is not None
 
     def _keeps(self, sieve: Sieve, resource: RingResource, meta: SlimMeta, elsewhere: Elsewhere | None) -> bool:
         labels, key, in_scope = self._scope.labels, resource.subject.key_of(meta), self._scope.includes(resource, meta)

@@ -18,7 +18,7 @@ def summarize(placement: Placement, now: float) -> Summary:
         *((each.subject.resource.group_resource, str(kind), error) for each, kind, error in informers.failures()),
         *((each.subject.resource.group_resource, RESYNC, error) for each, error in resync.failures.items()),
     )
-    clean = frozenset(each.subject.resource.group_resource for each in resync.removed_clean)
+    clean = frozenset(each.let_go for each in resync.removed_clean)
     left = {each: resync.removed_left.get(each, -1) for each in resources.values() if each not in resync.removed_clean}
     leaving = {each.subject.resource.group_resource: number for each, number in left.items() if each.removed}
     joining = {each.subject.resource.group_resource: number for each, number in left.items() if each.was_main}

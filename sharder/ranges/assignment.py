@@ -25,6 +25,7 @@ from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.cutting import Cut
 from sharder.core.membership import Membership
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
+from sharder.core.ringspec import LetGo
 from sharder.core.summary import Refused, Summary
 from sharder.core.transit import Transit, next_transit
 from sharder.ranges.candidates import Candidates, process_of
@@ -42,7 +43,7 @@ from shardsdk.kube.reflector import Delta, Reflector
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import LEASES, GroupResource, PartialObject, SlimMeta
+from shardsdk.protocol.objects import LEASES, PartialObject, SlimMeta
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
     NAMESPACE_COUNTS_ANNOTATION,
@@ -177,7 +178,7 @@ class RangeAssignment:
         if self.wanted is None:
             return Summary(at_rest=True)
         settled = self.state is not None and not self.state.waits_for
-        removed = frozenset(each.subject.resource.group_resource for each in self.wanted.removed)
+        removed = frozenset(each.let_go for each in self.wanted.removed)
         there = self._takeover.membership.available | self._takeover.membership.untouched
         return Summary(
             settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
@@ -195,7 +196,7 @@ class RangeAssignment:
         return f"ranges are not assigned: {self._trouble}"
 
     @property
-    def removed_clean(self) -> frozenset[GroupResource]:
+    def removed_clean(self) -> frozenset[LetGo]:
         """Removed resources of which no object is any shard's any more: all, since none was ever labelled."""
         return self.summarize().removed_clean
 

@@ -12,10 +12,11 @@ from typing import Protocol
 
 from sharder.backlog.scope import Wanted
 from sharder.cache.namespaces import Namespaces
+from sharder.core.ringspec import LetGo
 from sharder.core.summary import Refused, Summary
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
-from shardsdk.protocol.objects import GroupResource, SlimMeta
+from shardsdk.protocol.objects import SlimMeta
 
 
 class Assignment(Protocol):
@@ -42,7 +43,7 @@ class Assignment(Protocol):
         """What the ring waits for."""
 
     @property
-    def removed_clean(self) -> frozenset[GroupResource]:
+    def removed_clean(self) -> frozenset[LetGo]:
         """Resources of which no shard has any more what it had of them by the ring as it was.
 
         No object at all of those that are removed, and as a main object none of those that are controlled now.

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sharder.backlog.objects import RingResource
 from sharder.cache.resources import look_up
-from sharder.core.ringspec import ResolvedMain, ResolvedRing, Role, Subject, placed_resources, workable
+from sharder.core.ringspec import LetGo, ResolvedMain, ResolvedRing, Role, Subject, placed_resources, workable
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -77,7 +77,7 @@ class RemovedResources:
         return {**dict(placed_resources(status)), **self._written}
 
     async def record(
-        self, status: Mapping[str, Any], resolved: ResolvedRing, clean: frozenset[GroupResource]
+        self, status: Mapping[str, Any], resolved: ResolvedRing, clean: frozenset[LetGo]
     ) -> tuple[RingResource, ...]:
         """Write down every resource that may carry the ring's labels: those that it had, and those of `resolved`.
 
@@ -85,20 +85,22 @@ class RemovedResources:
         rights.  What it had as main and lists as controlled stays main until shards have let go of it as that; these
         are `were_main` then.  Returns those that the ring lists no longer, as far as it is known what they are called.
         `status`: the ring's, as last seen.  `clean`: removed resources of which no object has labels any more, and
-        of `were_main` those whose objects are with their owners.
+        those that were main and whose objects are with the owners that they have by now; each counts for the part
+        that it has there, and for no other that `resolved` gives it.
         Raises: ShardingError when it is not written down; then no object may get a label.
         """
         shown, before = dict(placed_resources(status)), self.written(status, resolved.spec.uid)
+        mains = {each.resource.group_resource: each.main.resource.group_resource for each in resolved.subjects()}
         listed = {each.resource.group_resource: each.role is Role.CONTROLLED for each in resolved.subjects()}
-        were_main = {name for name, controlled in listed.items() if controlled and before.get(name, True) is False}
-        self.were_main = frozenset(were_main - clean)
+        were_main = {name for name, controlled in listed.items() if controlled and not before.get(name, True)}
+        self.were_main = frozenset(name for name in were_main if LetGo(name, mains[name]) not in clean)
         listed.update(dict.fromkeys(self.were_main, False))
         # Also what an owner that is not served controls: its labels are needed when it is served again.
         left_out = set(resolved.spec.named) - listed.keys()
         removed = {
             name: controlled
             for name, controlled in before.items()
-            if name not in listed and name not in left_out and name not in clean
+            if name not in listed and name not in left_out and LetGo(name) not in clean
         }
         wanted = {**{name: kept for name, kept in before.items() if name in left_out}, **removed, **listed}
         # What is listed now is known when it is taken off: its objects are not lost sight of until somebody answers.
@@ -109,8 +111,8 @@ class RemovedResources:
                 {"group": name.group, "resource": name.resource, "controlled": controlled}
                 for name, controlled in sorted(wanted.items())
             ]
-            # Also when nobody knows whether it was: what may be written down is not forgotten.
-            self._written.update(wanted)
+            # Also when nobody knows whether it was: what may be written down is not forgotten, nor that it was main.
+            self._written.update({name: kept and before.get(name, True) for name, kept in wanted.items()})
             await self._write({"placedResources": rendered})
         self._written = wanted
         self._removed = removed

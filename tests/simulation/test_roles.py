@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sharder.core.ringspec import LetGo
 from sharder.rings.removed_resources import RemovedResources
 from tests.simulation.roles import run
 
@@ -21,7 +22,9 @@ def test_who_takes_the_rings_word_at_once_is_found_out(monkeypatch: pytest.Monke
     record = RemovedResources.record
 
     async def believing(self: Any, status: Any, resolved: Any, clean: Any) -> Any:
-        return await record(self, status, resolved, clean | set(resolved.spec.named))
+        parts = ((each.resource, each.main.resource) for each in resolved.subjects())
+        joined = {LetGo(resource.group_resource, main.group_resource) for resource, main in parts}
+        return await record(self, status, resolved, clean | joined)
 
     monkeypatch.setattr(RemovedResources, "record", believing)
     assert any("on which" in each for each in run(0).wrong)

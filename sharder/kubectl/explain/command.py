@@ -158,6 +158,7 @@ async def _explain(
     by_ranges = ring.spec.assign_by is AssignBy.RANGES
     # It is where its owner is, in whatever namespace, if that owner has none.
     stays = subject.owners_stay and not by_ranges
+    placed = dict(placed_resources(ring.status))
     known = Known(
         ring=resolved,
         subject=subject,
@@ -170,8 +171,7 @@ async def _explain(
         conditions=read_conditions(ring.status, ages_of(ring.status, now)),
         up_to_date=ring.up_to_date,
         leading=leading,
-        was_main=subject.role is Role.CONTROLLED
-        and dict(placed_resources(ring.status)).get(resource.group_resource) is False,
+        joining=tuple(name for each in subject.main.controlled if placed.get(name := each.group_resource) is False),
     )
     return explain_range(known, await reader.ranges(ring.spec, seen)) if by_ranges else explain(known)
 

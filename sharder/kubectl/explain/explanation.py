@@ -49,7 +49,8 @@ class Known:
 
     `membership` None: the leases could not be read.  `covered` None: the
     namespace could not.  `leading` None: nothing is known of a leading sharder.
-    `was_main`: its resource is controlled, and was main until the ring was edited; shards have not let go of all of it.
+    `joining`: what its main resource controls, and what was main until the ring was edited; shards have not let go of
+    all of it.
     """
 
     ring: ResolvedRing
@@ -62,12 +63,12 @@ class Known:
     conditions: tuple[Condition, ...]
     up_to_date: bool
     leading: Leading | None
-    was_main: bool = False
+    joining: tuple[GroupResource, ...] = ()
 
     @property
     def role(self) -> Role:
         """As what it changes hands."""
-        return Role.MAIN if self.was_main else self.subject.role
+        return Role.MAIN if self.subject.resource.group_resource in self.joining else self.subject.role
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,11 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
             if outcome.reason is Reason.NO_SHARD_AVAILABLE:
                 return f"it stays with {current}, though no other shard is there"
             return "it is where it belongs"
+        case Decision.DRAIN if outcome.target is not None and known.joining and known.subject.role is Role.MAIN:
+            return (
+                f"it stays with {current} until all {some(map(str, known.joining))} are with their owners, which the"
+                f" ring lists as controlled now (condition Settled); then {outcome.target} gets it"
+            )
         case Decision.DRAIN:
             whither = f"{outcome.target} gets it" if outcome.target else "it is nobody's"
             return f"the next resync asks {current} to let go of it (drain label); then {whither}"

@@ -64,6 +64,14 @@ def test_of_a_resource_that_was_removed_all_is_kept_that_has_a_shard(role: Role,
     assert sieve.keeps(key, "ready", draining=True, in_scope=True) is (role is Role.CONTROLLED)
 
 
+def test_of_what_is_kept_back_only_what_leaves_the_ring_or_has_no_shard_is_kept() -> None:
+    sieve = Sieve(Role.MAIN, SHARDS, removed=False, kept_back=True)
+    assert not sieve.keeps(TO_READY, "slow", draining=False, in_scope=True)
+    assert not sieve.keeps(TO_SLOW, "ready", draining=False, in_scope=True)
+    assert sieve.keeps(TO_READY, "slow", draining=False, in_scope=False)
+    assert sieve.keeps(TO_READY, None, draining=False, in_scope=True)
+
+
 def test_what_is_alike_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decided: list[Facts] = []
 

@@ -42,6 +42,15 @@ def test_a_ring_that_works_has_every_condition_true() -> None:
     assert found["Ready"]["reason"] == "ReconciliationSucceeded"
 
 
+@pytest.mark.parametrize("counts", [None, Unsettled()])
+def test_while_a_resource_joins_the_ring_is_not_settled_whatever_else_is_known(counts: Unsettled | None) -> None:
+    found = conditions(replace(GOOD, unsettled=counts, joining=((DEPLOYMENTS, 0),)))["Settled"]
+    assert (found["status"], found["reason"]) == ("False", "Joining")
+    assert found["message"].endswith("where their owners are not: 0 deployments.apps")
+    away = conditions(replace(AWAY, joining=((DEPLOYMENTS, 0),), not_in_force=NotInForce(NOW, 1)))["Settled"]
+    assert away["status"] == "Unknown"
+
+
 def test_the_counts_that_columns_and_go_clients_read() -> None:
     status = render_status(replace(GOOD, available=2), None, NOW)
     assert (status["observedGeneration"], status["shards"], status["availableShards"]) == (2, 3, 2)

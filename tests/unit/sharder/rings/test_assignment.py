@@ -10,10 +10,11 @@ import pytest
 from sharder import replica
 from sharder.backlog.scope import Wanted
 from sharder.cache.namespaces import Namespaces
+from sharder.core.ringspec import LetGo
 from sharder.core.summary import Pending, Refused, Summary
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, SlimMeta
+from shardsdk.protocol.objects import CLUSTERRINGS, SlimMeta
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import OWNERS, RING, Stage, leading, make_stage, ring, thing
 
@@ -54,7 +55,7 @@ class NotByLabels:
         return Summary(not self.waiting, counts if self.waiting else {}, at_rest=not self.waiting)
 
     @property
-    def removed_clean(self) -> frozenset[GroupResource]:
+    def removed_clean(self) -> frozenset[LetGo]:
         return frozenset()
 
     def take_refused(self) -> Refused | None:

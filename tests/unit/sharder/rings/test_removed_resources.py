@@ -10,28 +10,32 @@ from typing import Any, Final
 
 import pytest
 
-from sharder.core.ringspec import ResolvedRing, default_namespaces, parse_ring, resolve
+from sharder.core.ringspec import LetGo, ResolvedRing, Role, default_namespaces, parse_ring, resolve
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import WebhookSettings
 from sharder.rings.removed_resources import RETRY_MAX_SECONDS, RETRY_SECONDS, RemovedResources
 from shardsdk.errors import ConnectionFailed
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
 
-NAMES: Final = {"owners": OWNERS.group_resource, "configmaps": CHILDREN.group_resource}
+OTHERS: Final = Resource("example.org", "v1", "others", "Other")
+NAMES: Final = {"owners": OWNERS.group_resource, "configmaps": CHILDREN.group_resource, "others": OTHERS.group_resource}
 
 
 LOST: Final = Resource("hole.example", "v1", "things", "Thing")
 WEBHOOK: Final = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
 
 
-def resolved(*resources: str, uid: str = "first") -> ResolvedRing:
-    """The ring as it lists `resources`."""
-    listed = [{"group": NAMES[each].group, "resource": each} for each in resources]
+def resolved(*resources: str, uid: str = "first", **owners: list[str]) -> ResolvedRing:
+    """The ring as it lists `resources`, and each of `owners` with what that controls."""
+    listed: list[dict[str, Any]] = [{"group": NAMES[each].group, "resource": each} for each in resources]
+    for owner, controlled in owners.items():
+        children = [{"group": NAMES[each].group, "resource": each} for each in controlled]
+        listed.append({"group": NAMES[owner].group, "resource": owner, "controlledResources": children})
     spec = parse_ring({"metadata": {"name": RING, "uid": uid, "generation": 1}, "spec": {"resources": listed}})
-    served = {OWNERS.group_resource: OWNERS, CHILDREN.group_resource: CHILDREN}
+    served = {each.group_resource: each for each in (OWNERS, CHILDREN, OTHERS)}
     return resolve(spec, served, default_namespaces("sharding-system"))[0]
 
 
@@ -92,12 +96,10 @@ async def looking_up(clock: VirtualClock, *hangs: str) -> AsyncIterator[tuple[Re
         await asyncio.wait((task,))
 
 
-PLACED: Final = {"placedResources": [{"group": each.group, "resource": each.resource} for each in NAMES.values()]}
+PLACED: Final = {"placedResources": [{"group": each.group, "resource": each.plural} for each in (OWNERS, CHILDREN)]}
 
 
-async def names(
-    removed: RemovedResources, shown: Mapping[str, Any], ring: ResolvedRing, *clean: GroupResource
-) -> set[str]:
+async def names(removed: RemovedResources, shown: Mapping[str, Any], ring: ResolvedRing, *clean: LetGo) -> set[str]:
     return {each.subject.resource.plural for each in await removed.record(shown, ring, frozenset(clean))}
 
 
@@ -126,9 +128,28 @@ async def test_what_is_clean_is_forgotten_although_the_watch_shows_it_still(cloc
     removed, status = make(clock)
     await removed.record({}, resolved("owners", "configmaps"), frozenset())
     before = dict(status.value)
-    assert await names(removed, before, resolved("owners"), CHILDREN.group_resource) == set()
+    assert await names(removed, before, resolved("owners"), LetGo(CHILDREN.group_resource)) == set()
     assert status.names == {"owners"}
     assert await names(removed, status.value, resolved("owners")) == set()
+
+
+@in_virtual_time
+async def test_what_has_joined_one_owner_has_not_been_let_go_for_another_nor_when_it_is_taken_off(
+    clock: VirtualClock,
+) -> None:
+    removed, status = make(clock)
+    await removed.record({}, resolved("owners", "others", "configmaps"), frozenset())
+    shown, joined = dict(status.value), LetGo(CHILDREN.group_resource, OWNERS.group_resource)
+    status.fails = True
+    with pytest.raises(ConnectionFailed):
+        await removed.record(shown, resolved("others", owners=["configmaps"]), frozenset({joined}))
+    assert removed.were_main == frozenset()
+    status.fails = False
+    # What controls them is another one by the time that it can be written down.
+    await removed.record(shown, resolved("owners", others=["configmaps"]), frozenset({joined}))
+    assert removed.were_main == {CHILDREN.group_resource}
+    [left] = await removed.record(shown, resolved("owners", "others"), frozenset({joined}))
+    assert (left.subject.resource, left.subject.role) == (CHILDREN, Role.MAIN)
 
 
 @in_virtual_time
@@ -145,7 +166,7 @@ async def test_nobody_waits_for_what_does_not_answer_and_what_does_is_known_besi
         began = clock.monotonic()
         assert await names(removed, PLACED, resolved()) == set()
         assert clock.monotonic() == began
-        assert removed.unknown == set(NAMES.values())
+        assert removed.unknown == {OWNERS.group_resource, CHILDREN.group_resource}
         await clock.sleep(6)
         assert await names(removed, PLACED, resolved()) == {"configmaps"}
         assert removed.unknown == {OWNERS.group_resource}

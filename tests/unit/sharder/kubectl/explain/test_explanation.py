@@ -121,7 +121,18 @@ def test_a_child_follows_its_owner_wherever_that_is() -> None:
 def test_a_child_that_was_a_main_object_is_asked_back_first() -> None:
     owner, membership = Owner("Secret", "owner", True, label="one"), members("one", "two")
     then = "the next resync asks two to let go of it (drain label); then one gets it"
-    assert explain(known(CONFIGMAP, "two", membership=membership, owner=owner, was_main=True)).then == then
+    joining = (CONFIGMAP.resource.group_resource,)
+    assert explain(known(CONFIGMAP, "two", membership=membership, owner=owner, joining=joining)).then == then
+
+
+def test_an_owner_stays_while_what_it_controls_is_asked_back() -> None:
+    joining = (CONFIGMAP.resource.group_resource,)
+    place = explain(known(SECRET, "one", membership=members("one", "two"))).desired
+    [other] = {"one", "two"} - {place}
+    assert explain(known(SECRET, other, membership=members("one", "two"), joining=joining)).then == (
+        f"it stays with {other} until all configmaps are with their owners, which the ring lists as controlled now"
+        f" (condition Settled); then {place} gets it"
+    )
 
 
 def test_a_child_of_an_unassigned_owner_points_to_the_owner() -> None:
