@@ -25,6 +25,7 @@ about threads that it was not told of (`asyncio.to_thread`): those are the progr
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
@@ -130,6 +131,7 @@ class ShardLease:
         self.namespace: str = pod.lease_namespace(namespace, source, "the shard's Lease belongs: pass `namespace`")
         self.instance: str = instance or pod.uid() or pod.make_uuid(rng)
         self._seated = not (instance or pod.uid())
+        self._made_by = os.getpid()
         self._seat: Seat | None = None
         self.timings: LeaseTimings = timings or LeaseTimings()
         self.fence: Hold = Hold(f"lease {self.namespace}/{self.name}", clock or SystemClock())
@@ -289,10 +291,11 @@ class ShardLease:
 
     def _take_seat(self) -> None:
         """Be the successor of whoever sat here, who is dead."""
-        if self._seated and isinstance(self._source, Access):
+        forked = os.getpid() != self._made_by  # as others may be, which have all that was drawn until then as well
+        if (self._seated or forked) and isinstance(self._source, Access):
             self._seat = take_seat(self._source.host, self.namespace, self.name)
-        if self._seat is not None:
-            self.instance = self._seat.instance
+        if self._seat is not None or forked:
+            self.instance = self._seat.instance if self._seat is not None else pod.make_uuid(random.SystemRandom())
             self._tenure.identify(self.instance)
 
     def _leave_seat(self, *, settled: bool) -> None:

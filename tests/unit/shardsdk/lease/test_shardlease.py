@@ -381,3 +381,19 @@ async def test_a_lease_that_was_made_before_the_process_was_forked_is_the_one_th
     monkeypatch.setattr("os.getpid", lambda: -1)
     async with lease:
         assert lease.fence.remaining() > 0
+
+
+@in_virtual_time
+async def test_of_processes_that_were_forked_with_one_lease_a_single_one_has_it(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was drawn before is the same in all of them."""
+    rig = Rig(clock)
+    one, other = rig.shard(), rig.shard()
+    assert one.instance == other.instance
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    async with one:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60), other:
+                raise AssertionError("both have it")
+        assert one.fence.remaining() > 0
