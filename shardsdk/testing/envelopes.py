@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shardsdk.errors import BadRequest, Invalid
+from shardsdk.errors import BadRequest, Invalid, ServerError
 from shardsdk.kube.api import Operation, PatchKind
+from shardsdk.testing.metadata import mistyped_in
 from shardsdk.testing.strategies import is_builtin
 
 #: Of a field manager's name.  Source: apimachinery, meta/v1/validation.
@@ -16,7 +17,7 @@ _MANAGER_CHARACTERS: Final = 128
 def check_envelope(operation: Operation[Any]) -> None:
     """Whether the parts of a request go together, and its body is of the shape and the kind that it has to be.
 
-    Raises: BadRequest, Invalid.
+    Raises: BadRequest, Invalid, ServerError.
     """
     _check_options(operation)
     body = operation.body
@@ -25,8 +26,10 @@ def check_envelope(operation: Operation[Any]) -> None:
         if is_list != (operation.kind is PatchKind.JSON):
             shape = "a list" if operation.kind is PatchKind.JSON else "an object"
             raise BadRequest(f"a {operation.kind.value} patch is {shape}", status=400, reason="BadRequest")
-        if operation.kind is not PatchKind.APPLY:
-            return
+    if isinstance(body, Mapping):
+        _check_types(operation, body)
+    if operation.verb == "patch" and operation.kind is not PatchKind.APPLY:
+        return
     if operation.verb in ("create", "update", "patch") and isinstance(body, Mapping):
         _check_kind(operation, body)
 
@@ -48,6 +51,17 @@ def _check_options(operation: Operation[Any]) -> None:
         raise Invalid(message, status=422, reason="Invalid")
 
 
+def _check_types(operation: Operation[Any], body: Mapping[str, Any]) -> None:
+    """An API server notices it when it reads an object, has patched one, or merges what is applied by its schema."""
+    if not (mistyped := mistyped_in(body.get("metadata") or {})):
+        return
+    if operation.verb != "patch":
+        raise BadRequest(mistyped, status=400, reason="BadRequest")
+    if operation.kind is PatchKind.APPLY:
+        raise ServerError(mistyped, status=500, reason="")
+    raise Invalid(mistyped, status=422, reason="Invalid")
+
+
 def _check_kind(operation: Operation[Any], body: Mapping[str, Any]) -> None:
     resource, applies = operation.resource, operation.verb == "patch"
     for part, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
@@ -59,5 +73,5 @@ def _check_kind(operation: Operation[Any], body: Mapping[str, Any]) -> None:
             if part == "kind" and not applies and not is_builtin(resource):
                 raise Invalid(message, status=422, reason="Invalid")
             raise BadRequest(message, status=400, reason="BadRequest")
-    if applies and "managedFields" in (body.get("metadata") or {}):
+    if applies and (body.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil", status=400, reason="BadRequest")

@@ -7,8 +7,8 @@ It has what the project asks of an API server, with the semantics that matter to
 it: merge, JSON and apply patches conditional on resourceVersion, the status
 subresource, selections entered and left, consistent initial events, writes that
 are executed although their client died, fields that were applied and are not any
-more.  `admit` plays admission.  There are no schemas, no defaulting, no permissions
-and no garbage collection.
+more.  `admit` plays admission.  Of schemas it asks whether a map may be emptied, and
+nothing else; there is no defaulting, there are no permissions and no garbage collection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shardsdk.testing.metadata import (
     check_place_in,
     finalizers_of_deletion,
     naming_of,
-    version_of,
+    version_named,
     without_empties,
 )
 from shardsdk.testing.ownership import apply_patch, meant_by, note_apply, note_change, note_others
@@ -53,6 +53,7 @@ from shardsdk.testing.strategies import (
     is_created_by_updates,
     kept_of,
     said_of,
+    shown_in,
 )
 from shardsdk.testing.virtual import EPOCH
 
@@ -85,6 +86,8 @@ class MemoryServer:
     filters_shards: bool = True
     #: Custom resources that have no status, and who says so.
     without_status: dict[GroupResource, str] = field(default_factory=dict)
+    #: The schema of a custom resource, of the whole object; `None`: nobody knows, and an apply may empty any map of it.
+    schema_of: Callable[[Resource], Mapping[str, Any] | None] = lambda resource: None
     #: Called after every change.
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
 
@@ -132,7 +135,7 @@ class MemoryServer:
         found = self.find(resource, name, namespace)
         if found is None:
             raise NotFound(f"{resource.plural} {namespace}/{name} not found", status=404, reason="NotFound")
-        return copy.deepcopy(found)
+        return shown_in(resource, found)
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
         """The object itself, not to be changed; `None`: there is none."""
@@ -143,7 +146,7 @@ class MemoryServer:
         check_fields(resource, selector.fields)
         found = sorted(self._of(resource).items())
         selects = matcher(namespace, selector.labels, selector.fields, selector.shards)  # refuses what makes no sense
-        return [copy.deepcopy(thing) for _, thing in found if selects(thing)]
+        return [shown_in(resource, thing) for _, thing in found if selects(thing)]
 
     def changes(self, resource: Resource, since: int) -> list[Change]:
         """The steps of the log after version `since`.  Raises: Gone."""
@@ -181,20 +184,14 @@ class MemoryServer:
     ) -> Object:
         """A patch of the status changes nothing else, any other no status.
 
-        An apply by nobody is a merge patch, or creates.
-
         Raises: NotFound, Conflict, Invalid.
         """
         check_part(resource, subresource, self.without_status)
-        current = self.find(resource, name, namespace)
+        there = self.get(resource, name, namespace)
         if isinstance(body, Mapping):
-            if current is None and kind is PatchKind.APPLY and not subresource:
-                check_place_in(body, name, namespace)
-                named = {**(body.get("metadata") or {}), "name": name}
-                return self.create(resource, {**body, "metadata": named}, namespace)
-            wanted = merge(self.get(resource, name, namespace), body)
+            wanted = merge(there, body)
         elif kind is PatchKind.JSON:
-            wanted = apply_json_patch(self.get(resource, name, namespace), body)
+            wanted = apply_json_patch(there, body)
         else:
             raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
         return self._replace(resource, name, namespace, wanted, subresource)
@@ -219,17 +216,15 @@ class MemoryServer:
         check_part(resource, subresource, self.without_status)
         check_place_in(body, name, namespace)
         current = self.find(resource, name, namespace)
-        said = meant_by(said_of(dict(body), subresource), current or {}, typed=is_builtin(resource))
+        typed = is_builtin(resource)
+        said = meant_by(said_of(dict(body), subresource), current or {}, typed=typed)
         if subresource:
             said["metadata"] = naming_of(said.get("metadata") or {})
         elif current is None:
-            metadata = {"name": name, **(said.get("metadata") or {})}
-            metadata.pop("resourceVersion", None)
-            applied = note_apply({**said, "metadata": metadata}, manager)
+            applied = note_apply({**said, "metadata": {"name": name, **(said.get("metadata") or {})}}, manager)
             return self._make(resource, applied, namespace, lambda made: note_others(kept_of(resource, None, made)))
-        wanted = apply_patch(
-            self.get(resource, name, namespace), said, manager, subresource, force=force, typed=is_builtin(resource)
-        )
+        there, schema_of = self.get(resource, name, namespace), partial(self.schema_of, resource)
+        wanted = apply_patch(there, said, manager, subresource, force=force, typed=typed, schema_of=schema_of)
         return self._replace(resource, name, namespace, wanted, subresource, applied=True)
 
     def update(
@@ -237,8 +232,9 @@ class MemoryServer:
     ) -> Object:
         """Raises: NotFound, Conflict, Invalid."""
         check_part(resource, subresource, self.without_status)
-        metadata = {**({"namespace": namespace} if namespace else {}), **body["metadata"]}
-        name, namespace = metadata["name"], metadata.get("namespace") if resource.namespaced else None
+        where = body["metadata"].get("namespace") or namespace
+        metadata = {**body["metadata"], **({"namespace": where} if where else {})}
+        name, namespace = metadata["name"], where if resource.namespaced else None
         if not subresource and is_created_by_updates(resource) and self.find(resource, name, namespace) is None:
             others = {part: value for part, value in metadata.items() if part != "resourceVersion"}
             return self._make(resource, {**body, "metadata": others}, namespace, partial(kept_of, resource, None))
@@ -246,7 +242,7 @@ class MemoryServer:
         wanted = copy.deepcopy({**body, "metadata": metadata})
         for part in ("apiVersion", "kind"):
             wanted[part] = wanted.get(part) or current[part]
-        if metadata.get("uid", current["metadata"]["uid"]) != current["metadata"]["uid"]:
+        if (metadata.get("uid") or current["metadata"]["uid"]) != current["metadata"]["uid"]:
             raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
         return self._replace(resource, name, namespace, wanted, subresource)
 
@@ -317,7 +313,7 @@ class MemoryServer:
         if not resource.namespaced:
             metadata.pop("namespace", None)
         elif namespace:
-            metadata.setdefault("namespace", namespace)
+            metadata["namespace"] = namespace
         made = kept(self.admit("CREATE", resource, None, kept(made)))
         metadata = made["metadata"] = without_empties(made["metadata"])
         if not metadata.get("name") and metadata.get("generateName"):
@@ -354,18 +350,18 @@ class MemoryServer:
         check_place_in(wanted, name, (namespace or "") if resource.namespaced else None)
         check_version(resource, wanted)
         wanted = kept_of(resource, current, wanted, subresource)
-        if version_of(wanted["metadata"].get("resourceVersion") or version) != int(version):
+        if version_named(wanted["metadata"]) not in (0, int(version)):
             raise Conflict(f"{resource.plural} {key} has changed", status=409, reason="Conflict")
-        if wanted["metadata"].get("uid") != current["metadata"]["uid"]:
+        if (wanted["metadata"].get("uid") or current["metadata"]["uid"]) != current["metadata"]["uid"]:
             raise Invalid(f"{resource.plural} {key}: metadata.uid: field is immutable", status=422, reason="Invalid")
         wanted["metadata"]["resourceVersion"] = version
         wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
-        wanted = kept_of(resource, current, wanted, subresource)
-        metadata = wanted["metadata"] = without_empties({**naming_of(current["metadata"]), **wanted["metadata"]})
+        wanted = {**kept_of(resource, current, wanted, subresource), "apiVersion": current["apiVersion"]}
+        metadata = wanted["metadata"] = without_empties({**wanted["metadata"], **naming_of(current["metadata"])})
         check_metadata(resource, current["metadata"], metadata)
         check_held(resource, current, wanted)
         if wanted == current:
-            return copy.deepcopy(current)
+            return shown_in(resource, current)
         wanted = note_others(wanted) if applied else note_change(current, wanted)
         if has_generation(resource) and _spec(wanted) != _spec(current):
             wanted["metadata"]["generation"] = current["metadata"]["generation"] + 1
@@ -379,7 +375,7 @@ class MemoryServer:
         new["metadata"]["resourceVersion"] = str(self.version)
         self._of(resource)[key] = new
         self._publish(Change(self.version, resource.group_resource, old, new))
-        return copy.deepcopy(new)
+        return shown_in(resource, new)
 
     def _remove(self, resource: Resource, key: Key) -> None:
         self.version += 1

@@ -14,7 +14,6 @@ come whole; a model takes what it knows).  Writes are recorded in `writes`.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,7 +50,7 @@ from shardsdk.testing.memory import Change, MemoryServer, Object
 from shardsdk.testing.metadata import version_of
 from shardsdk.testing.processes import outside
 from shardsdk.testing.selecting import check_fields
-from shardsdk.testing.strategies import is_builtin
+from shardsdk.testing.strategies import is_builtin, shown_in
 
 #: How long a request may hang before the client gives it up.
 REQUEST_SECONDS: Final = 30.0
@@ -176,7 +175,7 @@ class MemoryApi(Api):
                     told = change.seen_by(selection.namespace, self._filter(selection.selector))
                     if told is not None:
                         await asyncio.sleep(self.lag())
-                        yield _tell(told[0], copy.deepcopy(told[1]), model, str(change.version))
+                        yield _tell(told[0], shown_in(resource, told[1]), model, str(change.version))
                 await self._wait_for(changed, options.silence_seconds, ends_at)
                 if not changed.is_set() and self.clock.monotonic() < ends_at:
                     yield WatchEvent(WatchKind.BOOKMARK, None, str(position))

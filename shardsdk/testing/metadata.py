@@ -15,6 +15,14 @@ Object = dict[str, Any]
 
 _OF_OWNER: Final = ("apiVersion", "kind", "name", "uid")
 _MAY_BE_EMPTY: Final = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
+#: What each is in JSON, and what is in it.
+_TYPES: Final[Mapping[str, tuple[Any, Any]]] = {
+    "annotations": (Mapping, str | None),
+    "labels": (Mapping, str | None),
+    "finalizers": (list | tuple, str),
+    "ownerReferences": (list | tuple, Mapping),
+    "resourceVersion": (str, str),
+}
 #: What a way of deletion has an object wait for.
 _HELD_BY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 _STANDARD_FINALIZERS: Final = ("foregroundDeletion", "kubernetes", "orphan")
@@ -24,16 +32,23 @@ _ANNOTATIONS_BYTES: Final = 256 * 1024
 
 def check_new(body: Mapping[str, Any]) -> None:
     """Raises: ServerError for an object that says that it is there already."""
-    if (body.get("metadata") or {}).get("resourceVersion"):
+    if version_named(body.get("metadata") or {}):
         message = "resourceVersion should not be set on objects to be created"
         raise ServerError(message, status=500, reason="InternalError")
 
 
 def version_of(text: str) -> int:
     """A resourceVersion.  Raises: ServerError for what is none: that is what an API server makes of it."""
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise ServerError(f"parsing {text!r}: invalid syntax", status=500, reason="InternalError")
     return int(text)
+
+
+def version_named(metadata: Mapping[str, Any]) -> int:
+    """The resourceVersion that an object is said to be of; 0: of any.  Raises: Invalid, ServerError."""
+    if mistyped := mistyped_in(metadata, "resourceVersion"):
+        raise _invalid(mistyped)
+    return version_of(metadata.get("resourceVersion") or "0")
 
 
 def check_place_in(body: Mapping[str, Any], name: str | None, namespace: str | None) -> None:
@@ -48,8 +63,10 @@ def check_place_in(body: Mapping[str, Any], name: str | None, namespace: str | N
 def check_metadata(resource: Resource, old: Object | None, new: Object) -> None:
     """What metadata may say; `old` None: of a new object.
 
-    Raises: Invalid; BadRequest for labels and annotations that are no texts.
+    Raises: Invalid; BadRequest for what is of the wrong type in a new one.
     """
+    if mistyped := mistyped_in(new):
+        raise BadRequest(mistyped, status=400, reason="BadRequest") if old is None else _invalid(mistyped)
     faults = []
     if old is None and not _is_name(resource, new["name"]):
         faults.append(f"metadata.name: Invalid value: {new['name']!r}")
@@ -65,6 +82,21 @@ def check_metadata(resource: Resource, old: Object | None, new: Object) -> None:
             faults.append(f"metadata.finalizers: Forbidden: no new ones while it is being deleted: {sorted(added)}")
     if faults:
         raise Invalid(f"{resource.kind} {new['name']!r} is invalid: {'; '.join(faults)}", status=422, reason="Invalid")
+
+
+def _invalid(message: str) -> Invalid:
+    return Invalid(message, status=422, reason="Invalid")
+
+
+def mistyped_in(metadata: Mapping[str, Any], *parts: str) -> str:
+    """Which of these parts of metadata, or of all, is of another type than it has to be; empty: none."""
+    for part in parts or _TYPES:
+        (outer, inner), found = _TYPES[part], metadata.get(part)
+        fits = found is None or isinstance(found, outer)
+        inside = found.values() if isinstance(found, Mapping) else found or ()
+        if not (fits and all(isinstance(each, inner) for each in inside)):
+            return f"metadata.{part}: {found!r} is of the wrong type"
+    return ""
 
 
 def _faults_of_entries(part: str, entries: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,8 @@ An object that was never applied names no owners, so that those who never apply 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from functools import partial
 from typing import Any, Final
 
 from shardsdk.errors import Conflict, Invalid
@@ -35,30 +36,44 @@ _NAMING: Final = frozenset(
 )
 #: Whose is what was not applied.
 _OTHERS: Final[Owner] = ("Update", "before-first-apply", "")
+#: Maps of texts, of which no entry is null.
+_TEXTS: Final = frozenset({("metadata", "labels"), ("metadata", "annotations"), ("data",)})
 _ABSENT: Final = object()
 
 
-def meant_by(body: Mapping[str, Any], current: Mapping[str, Any], *, typed: bool) -> Object:
-    """What an applied body says of an object that is `current`: null in it takes nothing away from others.
+def meant_by(body: Mapping[str, Any], current: Mapping[str, Any], *, typed: bool, above: Path = ()) -> Object:
+    """What an applied body says of an object that is `current`: null in it takes no field away from others.
 
-    In metadata and of Kubernetes' own kinds (`typed`) null is as if nothing were said; of a custom resource that is
-    so over a map alone, and else it is a value.
+    In the object's metadata and of Kubernetes' own kinds (`typed`) null is as if nothing were said, but that an entry
+    of a map of texts is empty then; of a custom resource that is so over a map alone, and else it is a value.
     """
     meant: Object = {}
     for name, value in body.items():
-        there = current.get(name)
-        plain = typed or name == "metadata"
+        there, path = current.get(name), (*above, name)
+        plain = typed or path == ("metadata",)
         if isinstance(value, Mapping):
-            meant[name] = meant_by(value, there if isinstance(there, Mapping) else {}, typed=plain)
+            inner = there if isinstance(there, Mapping) else {}
+            meant[name] = meant_by(value, inner, typed=plain, above=path)
+        elif value is None and plain and above in _TEXTS:
+            meant[name] = ""
         elif value is not None or not (plain or isinstance(there, Mapping)):
             meant[name] = value
     return meant
 
 
 def apply_patch(
-    current: Object, body: Mapping[str, Any], manager: str, subresource: str, *, force: bool, typed: bool
+    current: Object,
+    body: Mapping[str, Any],
+    manager: str,
+    subresource: str,
+    *,
+    force: bool,
+    typed: bool,
+    schema_of: Callable[[], Mapping[str, Any] | None],
 ) -> Object:
     """`current` as it is once `manager` has applied `body`: what it alone applied before and does not now is gone.
+
+    `typed`: it is one of Kubernetes' own; `schema_of` gives a custom resource's schema, if it is known.
 
     Raises: Conflict when another one owns a field that has another value, unless `force` takes it; Invalid.
     """
@@ -73,12 +88,12 @@ def apply_patch(
             fields = ", ".join(".".join(path) for path in sorted(taken))
             raise Conflict(f"Apply failed: conflicts with {other[1]!r}: {fields}", status=409, reason="Conflict")
         paths -= taken
-    applied = _laid_over(current, body)
+    applied, null_at = _laid_over(current, body), partial(_null_at, schema_of, typed)
     kept = wanted.union(*owned.values())
     for path in before - wanted:
         # A map that was applied empty stays for what is in it by now.
         if not any(other[: len(path)] == path for other in kept):
-            applied = _without(applied, path, kept, typed=typed)
+            applied = _without(applied, path, kept, null_at)
     return _with_managed(applied, {**owned, owner: wanted})
 
 
@@ -89,7 +104,12 @@ def note_apply(made: Object, manager: str) -> Object:
 
 
 def note_change(old: Object, new: Object) -> Object:
-    """`new`, which somebody made of `old` by other means: the fields changed are no applier's any longer."""
+    """`new`, which somebody made of `old` by other means: the fields changed are no applier's any longer.
+
+    Whoever writes one entry that says nothing has all owners forgotten.
+    """
+    if new["metadata"].get("managedFields") == [{}]:
+        return _with_managed(_keyed(new), {})
     if not _managed(old):
         return new
     before, after = _keyed(old), _keyed(new)
@@ -204,14 +224,13 @@ def _laid_over(target: Mapping[str, Any], applied: Mapping[str, Any]) -> Object:
     return laid
 
 
-def _without(thing: Object, path: Path, kept: Set[Path], *, typed: bool) -> Object:
+def _without(thing: Object, path: Path, kept: Set[Path], null_at: Callable[[Object, Path], Any]) -> Object:
     """A copy without the field, and without the maps that were there for it alone.
 
-    An API server makes null of a map that is emptied and is somebody's all the same, having been applied empty.  Of a
-    typed object that is none; of a custom resource its schema refuses it.
+    An API server makes null of a map that is emptied and is somebody's all the same, having been applied empty.
     Source: structured-merge-diff, typed/remove.go.
 
-    Raises: Invalid.
+    Raises: what `null_at` raises.
     """
     changed: Object = copy_tree(thing)
     above = [changed]
@@ -226,15 +245,33 @@ def _without(thing: Object, path: Path, kept: Set[Path], *, typed: bool) -> Obje
     for depth in range(len(path) - 1, 0, -1):
         if above[depth]:
             break
-        if path[:depth] in kept and not typed and path[0] != "metadata":
-            raise _is_null(thing, ".".join(path[:depth]))
+        if path[:depth] in kept and path[0] != "metadata" and (left := null_at(thing, path[:depth])) is not _ABSENT:
+            above[depth - 1][path[depth - 1]] = left
+            break
         del above[depth - 1][path[depth - 1]]
     return changed
 
 
-def _is_null(thing: Object, field: str) -> Invalid:
-    """As an API server says it."""
-    group = thing["apiVersion"].rpartition("/")[0]
+def _null_at(schema_of: Callable[[], Mapping[str, Any] | None], typed: bool, thing: Object, path: Path) -> Any:
+    """What an object has where a map of it was made null.
+
+    Kubernetes' own (`typed`) have nothing; a custom resource has the map where that has a default, as it is thought
+    to have while its schema is not known, and null where that may be.
+
+    Raises: Invalid where it may not, as an API server says it.
+    """
+    if typed:
+        return _ABSENT
+    if (schema := schema_of()) is None:
+        return {}
+    for name in path:
+        others = schema.get("additionalProperties")
+        schema = (schema.get("properties") or {}).get(name) or (others if isinstance(others, Mapping) else {})
+    if schema.get("nullable") or "type" not in schema:
+        return None
+    if "default" in schema:
+        return {}
+    field, group = ".".join(path), thing["apiVersion"].rpartition("/")[0]
     named = f'{thing["kind"]}.{group} "{thing["metadata"]["name"]}"'
     problem = f'Invalid value: "null": {field} in body must be of type object: "null"'
-    return Invalid(f"{named} is invalid: {field}: {problem}", status=422, reason="Invalid")
+    raise Invalid(f"{named} is invalid: {field}: {problem}", status=422, reason="Invalid")

@@ -61,7 +61,7 @@ from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.noted import Noted
 from shardsdk.testing.rights import RightsCheck
-from shardsdk.testing.typed import Served, body_given, resource_named, shown_as, without_status
+from shardsdk.testing.typed import Served, body_given, resource_named, schemas_of, shown_as, without_status
 from shardsdk.testing.virtual import Deadlock, Livelock, run_virtual
 from shardsdk.testing.world import world_in
 
@@ -155,7 +155,9 @@ class Rig:
         asked = WebhooksAsked(webhooks)
         #: Warnings of webhooks: (webhook, warning).
         self.warnings: list[tuple[str, str]] = asked.warnings
-        self.server: MemoryServer = MemoryServer(asked.admit, asked.admit_deletion, now=clock.now)
+        self.server: MemoryServer = MemoryServer(
+            asked.admit, asked.admit_deletion, now=clock.now, schema_of=schemas_of(specs)
+        )
         self.api: MemoryApi = MemoryApi(self.server, clock)
         served: list[Resource] = Served()
         self.api.served = served

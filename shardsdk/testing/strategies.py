@@ -6,6 +6,7 @@ update that names no version; custom resources have both, and take none.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -117,7 +118,7 @@ def check_part(resource: Resource, subresource: str, without_status: Mapping[Gro
 def check_version(resource: Resource, body: Object) -> None:
     """Raises: Invalid for an update that names no version, of what needs one."""
     needed = not is_builtin(resource) or str(resource.group_resource) in _NEEDS_VERSION
-    if needed and not body["metadata"].get("resourceVersion"):
+    if needed and body["metadata"].get("resourceVersion") in (None, "", "0"):
         message = f"{resource.plural}: metadata.resourceVersion: must be specified for an update"
         raise Invalid(message, status=422, reason="Invalid")
 
@@ -139,12 +140,17 @@ def check_kind(resource: Resource, current: Object, wanted: Object) -> None:
     """
     if not wanted.get("kind") and is_builtin(resource):
         wanted["kind"] = current["kind"]
-    # A server in memory stores each object in the version that it was created in.
+    # Each object is stored in the version that it was created in.
     kept = (("apiVersion", (current["apiVersion"], resource.api_version)), ("kind", (current["kind"],)))
     for part, known in kept:
         if wanted.get(part) not in known:
             message = f"{resource.plural}: {part}: Invalid value: {wanted.get(part)!r}: must be {known[0]}"
             raise Invalid(message, status=422, reason="Invalid")
+
+
+def shown_in(resource: Resource, thing: Object) -> Object:
+    """A copy of an object in the version of its kind that is asked for, whichever it is stored in."""
+    return {**copy.deepcopy(thing), "apiVersion": resource.api_version}
 
 
 def said_of(body: Object, subresource: str = "") -> Object:

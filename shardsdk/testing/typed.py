@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from shardsdk import kinds
-from shardsdk.kinds import CustomResource, Kind, body_of, resource_of
+from shardsdk.errors import ConfigurationError
+from shardsdk.kinds import CustomResource, Kind, body_of, crd_of, resource_of
 from shardsdk.kinds.declaration import declaration_of
 from shardsdk.kube.decoding import codec_of
 from shardsdk.protocol.objects import GroupResource, Resource
@@ -45,8 +46,31 @@ def without_status(specs: Iterable[ControllerSpec[Any]]) -> dict[GroupResource, 
     }
 
 
+def schemas_of(specs: Iterable[ControllerSpec[Any]]) -> Callable[[Resource], Mapping[str, Any] | None]:
+    """What the definitions of custom resources say of their objects, by the classes of what is reconciled and watched.
+
+    Nothing of a class that no definition can be made of: it may be of somebody else's objects.
+    """
+    sources = [each for spec in specs for each in spec.resources]
+    classes = {each.resource.group_resource: each.model for each in sources if _is_custom(each.model)}
+
+    def schema_of(resource: Resource) -> Mapping[str, Any] | None:
+        try:
+            model = classes.get(resource.group_resource)
+            versions = crd_of(model)["spec"]["versions"] if model else ()
+        except ConfigurationError:
+            return None
+        return next((each["schema"]["openAPIV3Schema"] for each in versions), None)
+
+    return schema_of
+
+
+def _is_custom(model: Any) -> bool:
+    return isinstance(model, type) and issubclass(model, CustomResource)
+
+
 def _is_without(model: Any) -> bool:
-    return isinstance(model, type) and issubclass(model, CustomResource) and "status" not in declaration_of(model).parts
+    return _is_custom(model) and "status" not in declaration_of(model).parts
 
 
 class Served(list[Resource]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from shardsdk import CustomResource, Model
@@ -41,10 +42,16 @@ def site_definition() -> dict[str, Any]:
     spec["tags"] = {"type": "object", "additionalProperties": {"type": "string"}}
     spec["box"] = {"type": "object", "properties": {"tags": spec["tags"], "name": {"type": "string"}}}
     spec["free"] = {"x-kubernetes-preserve-unknown-fields": True}
+    usual, maybe = {**spec["tags"], "default": {}}, {**spec["tags"], "nullable": True}
+    spec["chest"] = {"type": "object", "properties": {"usual": usual, "maybe": maybe}}
+    versions = definition["spec"]["versions"]
+    versions.append({**versions[0], "name": EARLIER.version, "storage": False})
     return definition
 
 
 SITES, CONFIGMAPS, SECRETS = Site.resource, ConfigMap.resource, Secret.resource
+#: The same objects in another version of their kind.
+EARLIER = replace(SITES, version="v1beta1")
 Thing = dict[str, Any]
 Ask = Callable[["Asked"], Awaitable[Any]]
 

@@ -22,6 +22,8 @@ async def a_map_that_is_emptied_by_an_apply_is_null(asked: Asked) -> Any:
         [{"tags": {}}, {}],
         [{"box": {"tags": {"a": "1"}, "name": "1"}}, {"box": {"tags": {}, "name": "1"}}, {"box": {"name": "1"}}],
         [{"box": {"tags": {"a": "1"}}}, {"box": {}}, {}],
+        [{"chest": {"usual": {"a": "1"}, "maybe": {"a": "1"}}}, *[{"chest": {"usual": {}, "maybe": {}}}] * 2],
+        [{"free": {"a": {"b": 1}, "c": 1}}, *[{"free": {"a": {}, "c": 1}}] * 2],
     ]
     for story in stories:
         found += [(spec, await asked.apply("m", spec={"size": 1, **spec})) for spec in story]
@@ -32,6 +34,8 @@ async def a_map_that_is_emptied_by_an_apply_is_null(asked: Asked) -> Any:
     # Emptied by the one, while the other has it empty.
     for manager, spec in (("m", {"tags": {}}), ("n", {"tags": {"a": "1"}}), ("n", {}), ("m", {}), ("n", {})):
         found.append((manager, spec, await asked.apply(manager, spec={"size": 1, **spec})))
+    labels: list[Thing] = [{"labels": {"a": "1"}}, {"labels": {}}]
+    found += [await asked.apply("m", metadata=each, spec={"size": 1}) for each in labels]
     for status in ({"ready": 1}, {}):
         found.append(await asked.apply("m", subresource="status", status=status))
     applies: list[Thing] = [{"data": {"a": "1"}}, {"data": {}}, {}]
@@ -58,6 +62,14 @@ async def null_in_an_apply_keeps_what_others_have(asked: Asked) -> Any:
     found.append(await asked.apply("n", force=False, spec={"colour": None}))
     found.append(await asked.apply("n", spec=None))
     found.append(await asked.apply("n", SITES, "status", status=None))
+    for resource in (CONFIGMAPS, SITES):
+        for force in (False, True):
+            for part in ("labels", "annotations"):
+                found.append(await asked.apply("o", resource, metadata={part: {"x": None, "y": None}}, force=force))
+        found.append((resource.kind, (await asked.get(resource))["metadata"]["annotations"]))
+    found.append(await asked.apply("o", CONFIGMAPS, data={"k": None, "z": None}))
+    inner: Thing = {"metadata": {"a": None}, "labels": {"b": None}, "data": {"c": None}}
+    found.append(await asked.apply("o", spec={"free": {**inner, "metadata": {**inner}}}))
     await asked.create(Lease.resource, spec={"holderIdentity": "a", "leaseTransitions": 1})
     found.append(shown(await asked.get(Lease.resource)))
     for resource in (CONFIGMAPS, SITES):

@@ -18,7 +18,7 @@ from shardsdk.kinds import (
 )
 from shardsdk.kube.api import PatchKind
 from shardsdk.protocol.objects import Resource
-from tests.integration.asked import CONFIGMAPS, SECRETS, SITES, Ask, Asked, Thing, named, said
+from tests.integration.asked import CONFIGMAPS, EARLIER, SECRETS, SITES, Ask, Asked, Thing, named, said, shown
 
 BOTH = ((CONFIGMAPS, {"data": {"k": "1"}}), (SITES, {"spec": {"size": 1}}))
 WRONG: tuple[Thing, ...] = ({"kind": "Other"}, {"apiVersion": "other.example.com/v1"})
@@ -73,8 +73,10 @@ async def an_apply_says_what_it_is_and_whose(asked: Asked) -> Any:
             found.append((there, "empty", await how(applied(asked, resource, body, field_manager=""))))
             managed = {**body, "metadata": {"name": "a", "managedFields": [entry]}}
             found.append((there, "managed", await how(applied(asked, resource, managed))))
-            nothing = {**body, "metadata": {"name": "a", "managedFields": []}}
-            found.append((there, "managed by none", await how(applied(asked, resource, nothing))))
+            nothing: Any
+            for nothing in ([], None):
+                none = {**body, "metadata": {"name": "a", "managedFields": nothing}}
+                found.append((there, "managed by none", await how(applied(asked, resource, none))))
             if not there:
                 await how(asked.api.delete(resource, "a", asked.namespace))
     return found
@@ -234,7 +236,101 @@ async def patched(asked: Asked, resource: Resource, operations: list[Thing]) -> 
     return await asked.api.patch(resource, "a", asked.namespace, operations, kind=PatchKind.JSON)
 
 
+async def what_says_nothing_of_which_is_any(asked: Asked) -> Any:
+    found: list[Any] = []
+    for resource, content in BOTH:
+        before = await asked.create(resource, **content)
+        for part, value in (
+            *(("uid", ""), ("uid", None), ("namespace", ""), ("namespace", None), ("resourceVersion", "0")),
+            *(("resourceVersion", ""), ("resourceVersion", "٣"), ("resourceVersion", 5)),
+            ("resourceVersion", 0),
+        ):
+            body = {**before, "metadata": {**before["metadata"], part: value}, **content}
+            found.append(("update", part, value, await asked.update(body, resource)))
+            found.append(("merge", part, value, await asked.patch({"metadata": {part: value}}, resource)))
+            found.append(("apply", part, value, await asked.apply("m", resource, metadata={part: value}, **content)))
+            before = await asked.get(resource)
+        await asked.api.delete(resource, "a", asked.namespace)
+        for part, value in (("namespace", ""), ("resourceVersion", "0"), ("uid", "")):
+            found += [await asked.apply("m", resource, metadata={part: value}, **content) for _ in range(2)]
+            await how(asked.api.delete(resource, "a", asked.namespace))
+            found.append((part, await said(asked.create(resource, metadata={part: value}, **content))))
+            await how(asked.api.delete(resource, "a", asked.namespace))
+    return found
+
+
+async def metadata_are_of_their_types(asked: Asked) -> Any:
+    found: list[Any] = []
+    of_lists: tuple[Any, ...] = ([1], [{}], "x.com/a")
+    of_maps: tuple[Any, ...] = (5, "a", ["a"], {"a": 1})
+    wrong: list[Thing] = [
+        *({"finalizers": entries} for entries in of_lists),
+        *({"ownerReferences": entries} for entries in ([1], ["a"], "a")),
+        *({part: entries} for part in ("labels", "annotations") for entries in of_maps),
+    ]
+    for resource, content in BOTH:
+        for each in wrong:
+            found.append((each, "create", await said(asked.create(resource, metadata=each, **content))))
+            await how(asked.api.delete(resource, "a", asked.namespace))
+            found.append((each, "apply", await asked.apply("m", resource, metadata=each, **content)))
+            await how(asked.api.delete(resource, "a", asked.namespace))
+        await asked.create(resource, **content)
+        for each in wrong:
+            found.append((each, "merge", await asked.patch({"metadata": each}, resource)))
+            found.append((each, "apply", await asked.apply("m", resource, metadata=each, **content)))
+            body = {**named(resource, each, **content)}
+            body["metadata"]["resourceVersion"] = (await asked.get(resource))["metadata"]["resourceVersion"]
+            found.append((each, "update", await asked.update(body, resource)))
+            operations = [{"op": "add", "path": f"/metadata/{part}", "value": value} for part, value in each.items()]
+            found.append((each, "json", await asked.patch(operations, resource, kind=PatchKind.JSON)))
+    return found
+
+
+async def owners_can_be_forgotten(asked: Asked) -> Any:
+    found: list[Any] = []
+    for resource, content in BOTH:
+        for applies in (False, True):
+            await (asked.apply("m", resource, **content) if applies else asked.create(resource, **content))
+            found.append(await asked.patch({"metadata": {"managedFields": [{}]}}, resource))
+            found.append((await asked.get(resource))["metadata"].get("managedFields"))
+            found.append(await asked.apply("m", resource, metadata={"labels": {"a": "1"}}, force=False))
+            await asked.api.delete(resource, "a", asked.namespace)
+    return found
+
+
+async def versions_of_a_kind_show_the_same_objects(asked: Asked) -> Any:
+    await asked.create()
+    found: list[Any] = []
+    for stored, other in ((SITES, EARLIER), (EARLIER, SITES)):
+        for resource in (stored, other):
+            there = await asked.get(resource)
+            found.append(there["apiVersion"])
+            unchanged = await asked.api.update(resource, there, asked.namespace, model=dict)
+            found.append(unchanged["metadata"]["resourceVersion"] == there["metadata"]["resourceVersion"])
+            there["spec"]["colour"] = resource.version
+            made = await asked.api.update(resource, there, asked.namespace, model=dict)
+            found.append((made["apiVersion"], shown(made)))
+            made = await asked.api.patch(resource, "a", asked.namespace, {"spec": {"size": 3}}, model=dict)
+            found.append((made["apiVersion"], shown(made)))
+            body = named(resource, spec={"size": 4})
+            made = await asked.api.patch(
+                resource, "a", asked.namespace, body, kind=PatchKind.APPLY, field_manager="m", force=True, model=dict
+            )
+            found.append((made["apiVersion"], shown(made)))
+            pages = asked.api.pages(resource, asked.namespace, model=dict)
+            found.append([each["apiVersion"] async for page in pages for each in page])
+            watch = asked.api.watch(resource, asked.namespace, initial_events=True, timeout_seconds=1, model=dict)
+            found.append([each.object["apiVersion"] async for each in watch if each.object])
+        await asked.api.delete(stored, "a", asked.namespace)
+        await asked.create(other, spec={"size": 1})
+    return found
+
+
 REQUESTS: list[Ask] = [
+    what_says_nothing_of_which_is_any,
+    metadata_are_of_their_types,
+    owners_can_be_forgotten,
+    versions_of_a_kind_show_the_same_objects,
     another_kind_is_refused,
     an_apply_says_what_it_is_and_whose,
     patches_are_of_their_shape,

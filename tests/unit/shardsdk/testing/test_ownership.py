@@ -97,8 +97,26 @@ def site(server: MemoryServer, manager: str = "me", **fields: Any) -> dict[str, 
     return server.apply(SITES, *NAME, {**about, **fields}, manager, force=True)
 
 
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+SPEC = {
+    "type": "object",
+    "properties": {
+        "tags": TEXTS,
+        "usual": {**TEXTS, "default": {"a": "0"}},
+        "maybe": {**TEXTS, "nullable": True},
+        "free": {"x-kubernetes-preserve-unknown-fields": True},
+        "boxes": {"type": "object", "additionalProperties": TEXTS},
+    },
+}
+SCHEMA = {"type": "object", "properties": {"metadata": {"type": "object"}, "spec": SPEC}}
+
+
+def server_of_sites() -> MemoryServer:
+    return MemoryServer(schema_of={SITES: SCHEMA}.get)
+
+
 def test_a_map_of_a_custom_resource_is_not_emptied_by_an_apply() -> None:
-    server = MemoryServer()
+    server = server_of_sites()
     site(server, spec={"size": 1, "tags": {"a": "1"}})
     problem = r'spec\.tags: Invalid value: "null": spec\.tags in body must be of type object: "null"'
     refusal = rf'^Site\.sites\.example\.com "a" is invalid: {problem}$'
@@ -111,8 +129,39 @@ def test_a_map_of_a_custom_resource_is_not_emptied_by_an_apply() -> None:
     assert site(server, spec={"size": 1})["spec"] == {"size": 1}
 
 
+@pytest.mark.parametrize(
+    ("before", "emptied", "becomes"),
+    [
+        ({"usual": {"a": "1"}}, {"usual": {}}, {"usual": {}}),
+        ({"maybe": {"a": "1"}}, {"maybe": {}}, {"maybe": None}),
+        ({"free": {"a": {"b": 1}}}, {"free": {"a": {}}}, {"free": {"a": None}}),
+    ],
+)
+def test_a_map_is_emptied_where_its_schema_lets_that_pass(before: Any, emptied: Any, becomes: Any) -> None:
+    server = server_of_sites()
+    site(server, spec=before)
+    assert site(server, spec=emptied)["spec"] == becomes
+    assert site(server, spec=emptied)["spec"] == emptied
+    unknown = MemoryServer()
+    for spec in (before, emptied, emptied):
+        assert site(unknown, spec=spec)["spec"] == spec
+
+
+def test_a_map_in_a_map_is_refused_by_its_path() -> None:
+    server = server_of_sites()
+    site(server, spec={"boxes": {"x": {"a": "1"}}})
+    with pytest.raises(Invalid, match=r"spec\.boxes\.x in body"):
+        site(server, spec={"boxes": {"x": {}}})
+
+
+def test_labels_of_a_custom_resource_are_emptied_whatever_its_schema() -> None:
+    server = server_of_sites()
+    site(server, metadata={"name": "a", "labels": {"a": "1"}})
+    assert "labels" not in site(server, metadata={"name": "a", "labels": {}})["metadata"]
+
+
 def test_a_map_that_another_one_has_something_in_is_given_back() -> None:
-    server = MemoryServer()
+    server = server_of_sites()
     site(server, spec={"tags": {"a": "1"}})
     site(server, "another", spec={"tags": {"b": "1"}})
     assert site(server, spec={"tags": {}})["spec"] == {"tags": {"b": "1"}}
@@ -129,6 +178,29 @@ def test_null_takes_nothing_away_from_others() -> None:
     assert applied["metadata"]["finalizers"] == ["x.com/theirs"]
     assert "managedFields" not in applied["metadata"]
     assert len(server.log) == 1
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_null_for_an_entry_is_an_empty_text_and_the_appliers(part: str) -> None:
+    server = made(**{part: {"theirs": "1"}})
+    with pytest.raises(Conflict, match=rf"metadata\.{part}\.theirs"):
+        apply(server, force=False, metadata={part: {"theirs": None}})
+    assert apply(server, metadata={part: {"theirs": None}})["metadata"][part] == {"theirs": ""}
+    assert apply(server, data={"mode": None})["data"] == {"mode": ""}
+
+
+def test_what_a_custom_resource_calls_metadata_or_data_is_its_own() -> None:
+    inner = {"metadata": {"a": None, "labels": {"b": None}}, "data": {"c": None}}
+    assert site(MemoryServer(), spec=inner, data={"d": None}).items() >= {"spec": inner, "data": {"d": None}}.items()
+
+
+def test_owners_can_be_forgotten() -> None:
+    forgetting: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
+    server = made()
+    assert "managedFields" not in server.patch(CONFIGMAPS, *NAME, forgetting)["metadata"]
+    apply(server, data={"mine": "1"})
+    assert "managedFields" not in server.patch(CONFIGMAPS, *NAME, forgetting)["metadata"]
+    assert apply(server, data={})["data"] == {"mode": "auto", "mine": "1"}
 
 
 def test_null_is_a_value_in_a_custom_resource() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -198,3 +199,68 @@ async def test_a_watch_is_accepted_by_a_bookmark_and_ends_when_it_is_to(clock: V
     told = [(event.kind.value, event.resource_version) async for event in watch]
     assert told == [("BOOKMARK", now)]
     assert 2 <= clock.monotonic() - began < 2.1
+
+
+@in_virtual_time
+async def test_what_says_nothing_of_which_is_any(clock: VirtualClock) -> None:
+    api = api_with(clock)
+    for part, value in (("uid", ""), ("uid", None), ("namespace", ""), ("namespace", None), ("resourceVersion", "0")):
+        there = await api.get(CONFIGMAPS, "a", "default", model=dict)
+        body = {**there, "metadata": {**there["metadata"], part: value}}
+        made = await api.update(CONFIGMAPS, body, "default", model=dict)
+        assert made["metadata"] == there["metadata"]
+    for part, value in (("namespace", ""), ("resourceVersion", "0")):
+        await api.delete(CONFIGMAPS, "a", "default")
+        for _ in range(2):
+            made = await applied(api, {**CONFIGMAP, "metadata": {"name": "a", part: value}})
+            assert made["metadata"]["namespace"] == "default"
+        await api.delete(CONFIGMAPS, "a", "default")
+        await api.create(CONFIGMAPS, {**CONFIGMAP, "metadata": {"name": "a", part: value}}, "default")
+    there = await api.get(SITES, "a", "default", model=dict)
+    body = {**there, "metadata": {**there["metadata"], "resourceVersion": "0"}}
+    await refused(api.update(SITES, body, "default"), Invalid, match="resourceVersion")
+    await applied(api, {**CONFIGMAP, "metadata": {"name": "a", "managedFields": None}})
+
+
+@in_virtual_time
+async def test_metadata_are_of_their_types(clock: VirtualClock) -> None:
+    api = api_with(clock)
+    wrong: dict[str, list[Any]] = {
+        "finalizers": [[None], [1], "x.com/a"],
+        "ownerReferences": [[1], "a"],
+        "labels": [5, ["a"], {"a": 1}],
+        "resourceVersion": [5, 0],
+    }
+    for part, value in ((each, value) for each, values in wrong.items() for value in values):
+        metadata = {"name": "a", part: value}
+        body = {**CONFIGMAP, "metadata": metadata}
+        await refused(api.create(CONFIGMAPS, body, "default"), BadRequest, match=part)
+        await refused(api.update(CONFIGMAPS, body, "default"), BadRequest, match=part)
+        await refused(api.patch(CONFIGMAPS, *AT, {"metadata": metadata}), Invalid, match=part)
+        operations = [{"op": "add", "path": f"/metadata/{part}", "value": value}]
+        await refused(api.patch(CONFIGMAPS, *AT, operations, kind=PatchKind.JSON), Invalid, match=part)
+        await refused(applied(api, body), ServerError, match=part)
+    body = {**CONFIGMAP, "metadata": {"name": "a", "resourceVersion": "٣"}}
+    await refused(api.update(CONFIGMAPS, body, "default"), ServerError, match="invalid syntax")
+
+
+async def applied(api: MemoryApi, body: dict[str, Any]) -> Any:
+    return await api.patch(CONFIGMAPS, *AT, body, kind=PatchKind.APPLY, field_manager="m", force=True, model=dict)
+
+
+@in_virtual_time
+async def test_each_version_of_a_kind_shows_the_same_objects(clock: VirtualClock) -> None:
+    api, earlier = api_with(clock), replace(SITES, version="v1beta1")
+    for resource in (SITES, earlier):
+        there = await api.get(resource, "a", "default", model=dict)
+        assert there["apiVersion"] == resource.api_version
+        assert await api.update(resource, there, "default", model=dict) == there
+        made = await api.update(resource, {**there, "spec": {"by": resource.version}}, "default", model=dict)
+        assert (made["apiVersion"], made["spec"]) == (resource.api_version, {"by": resource.version})
+        made = await api.patch(resource, *AT, {"spec": {"size": 1}}, model=dict)
+        listed = [each async for page in api.pages(resource, "default", model=dict) for each in page]
+        watch = api.watch(
+            resource, "default", resource_version=str(api.server.version - 1), timeout_seconds=1, model=dict
+        )
+        told = [event.object async for event in watch if event.object]
+        assert [each["apiVersion"] for each in (made, *listed, *told)] == [resource.api_version] * 3
