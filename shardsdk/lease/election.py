@@ -12,6 +12,7 @@ Guarantees, each named by a test in tests/unit/shardsdk/lease/test_election.py:
 - `hold` is closed before another candidate may lead; give it to the client that
   `lead` writes through, and a leader that overslept writes nothing.
 - The lease is released once `lead` has ended, so that the next one need not wait.
+  One that was lost runs out: nothing is to wait for an API server that is out of reach.
 
 Where it differs from client-go, it is stricter: a leader that sees another one,
 or another process under its own identity, stops at once instead of at its
@@ -116,7 +117,7 @@ class LeaderElector:
         self._goodbye = Goodbye(release=release_on_stop)
         self._lease: Lease | None = None
         self._reported = ""
-        self._tenure: Tenure | None = None
+        self._term: _Term | None = None
         self._written = frozenset[str]()
 
     @property
@@ -127,8 +128,15 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         """Whether this candidate leads and may write."""
-        tenure = self._tenure
-        return tenure is not None and tenure.phase is Phase.HOLDING and tenure.hold.remaining() > 0
+        if self._term is None:
+            return False
+        tenure = self._term.tenure
+        return tenure.phase is Phase.HOLDING and tenure.hold.remaining() > 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether `run` is under way and has lost the lease."""
+        return self._term is not None and self._term.loss is not None
 
     async def run(self, lead: Lead) -> None:
         """Wait for leadership, run `lead(hold)` under it, and give it up when `lead` has ended.
@@ -138,12 +146,11 @@ class LeaderElector:
         Raises: LeaseLost when leadership was lost, what `lead` raises, and
         ConfigurationError, Invalid or BadRequest when the Lease can never be written.
         """
-        term = _Term(self, self._api)
-        self._tenure = term.tenure
+        term = self._term = _Term(self, self._api)
         try:
             await term.run(lead)
         finally:
-            self._tenure, self._written = None, term.tenure.written
+            self._term, self._written = None, term.tenure.written
 
     def _make_tenure(self, listener: Listener) -> Tenure:
         duration = int(self.timings.lease_duration)
@@ -184,7 +191,7 @@ class _Term:
         self._elector = elector
         self._api = api
         self._turn = asyncio.Event()
-        self._loss: Loss | None = None
+        self.loss: Loss | None = None
         self._leading: asyncio.Future[None] | None = None
         self.tenure = elector._make_tenure(
             Listener(
@@ -197,23 +204,23 @@ class _Term:
         )
 
     def _lost(self, loss: Loss) -> None:
-        self._loss = loss
+        self.loss = loss
         self._turn.set()
 
     async def run(self, lead: Lead) -> None:
         keeper = asyncio.create_task(self.tenure.run(self._api), name=f"election-{self._elector._name}")
         try:
             await self._next_turn(keeper)
-            if self._loss is None:
+            if self.loss is None:
                 await self._lead(lead, keeper)
         except Exception as error:
-            if self._loss is not None:
-                raise LeaseLost(self._loss.message) from error
+            if self.loss is not None:
+                raise LeaseLost(self.loss.message) from error
             raise
         finally:
             await self._leave(keeper)
-        if self._loss is not None:
-            raise LeaseLost(self._loss.message)
+        if self.loss is not None:
+            raise LeaseLost(self.loss.message)
 
     async def _lead(self, lead: Lead, keeper: asyncio.Task[bool]) -> None:
         """Run `lead` until it ends or the lease is lost."""
@@ -222,8 +229,8 @@ class _Term:
         lost = asyncio.ensure_future(self._next_turn(keeper))
         try:
             await asyncio.wait((leading, lost), return_when=asyncio.FIRST_COMPLETED)
-            if keeper.done() and self._loss is None:
-                self._loss = Loss(LossKind.DEADLINE, f"the keeper of lease {self._elector._name} has ended")
+            if keeper.done() and self.loss is None:
+                self.loss = Loss(LossKind.DEADLINE, f"the keeper of lease {self._elector._name} has ended")
                 await asyncio.wait((lost,))
                 _ = lost.cancelled() or lost.exception()  # it was told of that, too
         finally:
@@ -253,7 +260,8 @@ class _Term:
         self.tenure.hold.close()
         try:
             ended = self._leading is None or self._leading.done()
-            self.tenure.leave(self._elector._goodbye if ended and await self._settle() else Goodbye(release=False))
+            releases = ended and self.loss is None and await self._settle()
+            self.tenure.leave(self._elector._goodbye if releases else Goodbye(release=False))
             await asyncio.wait((keeper,))
         finally:
             keeper.cancel()

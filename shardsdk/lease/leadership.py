@@ -58,8 +58,7 @@ class Election:
 class Candidate:
     """One process's part in an election.
 
-    `die` must end the process; it is called when work goes on after its time.  `lost` is told of a hold
-    that was lost, when work under it has ended.
+    `die` must end the process; it is called when work goes on after its time.
     Without `threaded` the event loop alone watches the time.
     """
 
@@ -72,12 +71,13 @@ class Candidate:
         rng: Random,
         threaded: bool,
         die: Callable[[], None],
-        lost: Callable[[Hold], None] = lambda hold: None,
     ) -> None:
         if not election.name:
             raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
         self.election = election
         self.leads: bool = False
+        #: Under which it has led, and which was lost; the work has ended.
+        self.lost: Hold | None = None
         self.namespace: str = pod.lease_namespace(
             election.namespace, source, "the election's Lease belongs: pass Election(namespace=…)"
         )
@@ -85,7 +85,6 @@ class Candidate:
         self._rng = rng
         self._threaded = threaded
         self._die = die
-        self._lost = lost
         self._settlers: list[Callable[[], Awaitable[None]]] = []
 
     def settle_first(self, settled: Callable[[], Awaitable[None]]) -> None:
@@ -121,7 +120,8 @@ class Candidate:
         finally:
             events.cancel()
             await asyncio.wait([events])
-            await recorder.flush_in_passing()
+            if self.lost is None:  # else whatever runs beside it is to be told at once
+                await recorder.flush_in_passing()
 
     async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]], elector: LeaderElector) -> None:
         self.leads = True
@@ -130,8 +130,8 @@ class Candidate:
                 await lead(hold)
             finally:
                 self.leads = False
-                if not elector.is_leader:
-                    self._lost(hold)
+                if elector.lost:
+                    self.lost = hold
 
     async def _settle(self) -> None:
         for settled in self._settlers:

@@ -47,11 +47,11 @@ from shardsdk.process.health import Check, listen_at, parse_address
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import Probes
-from shardsdk.process.process import ExitCode, end_with, exit_code_for, run_process, stop_on_signal
+from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
 from shardsdk.process.rights import NOT_ASKED, ReadingRights, rights_by_ranges, rights_of
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
-from shardsdk.process.world import World, ended_with, load_world
+from shardsdk.process.world import World, end_with_lead, ended_with, load_world
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.caches import Caches, CacheSettings, needs_shared, prepare
@@ -217,6 +217,7 @@ class Manager:
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
             check_leases(lease, candidate)
             with contextlib.ExitStack() as around:
+                around.callback(end_with_lead, candidate, world)
                 if world.signals:
                     around.enter_context(stop_on_signal(self.stopping.set))
                 if world.serve:
@@ -245,7 +246,6 @@ class Manager:
         assert self.election is not None
         candidate = Candidate(
             self.election, world.source, clock=world.clock, rng=world.rng, threaded=world.threaded,
-            lost=lambda hold: end_with(hold, world.clock, world.die),
             die=lambda: world.die(ExitCode.LEASE_LOST, "this process does not lead any more and its work still runs"),
         )  # fmt: skip
         self._probes.debug.lease = (candidate.namespace, self.election.name)

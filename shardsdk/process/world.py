@@ -12,6 +12,7 @@ from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
+from shardsdk.lease.leadership import Candidate
 from shardsdk.lease.shardlease import Connect, ShardLease
 from shardsdk.process.process import die, end_with
 from shardsdk.queueing.metrics import Metrics
@@ -53,6 +54,17 @@ async def ended_with(lease: ShardLease, world: World) -> AsyncIterator[None]:
     except LeaseLost:
         end_with(lease.fence, world.clock, world.die)
         raise
+
+
+def end_with_lead(candidate: Candidate | None, world: World) -> None:
+    """When all else has ended: the process ends with the time of the lease that its leader has lost (`end_with`).
+
+    Not before: a shard of the same process may still end in order, under a lease of its own that is good.  If that has
+    taken longer than the leader's lease, threads have what they have after any end (`run_process`).
+    """
+    hold = None if candidate is None else candidate.lost
+    if hold is not None and hold.ends_at > world.clock.monotonic():
+        end_with(hold, world.clock, world.die)
 
 
 async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics, program: str = "") -> World:

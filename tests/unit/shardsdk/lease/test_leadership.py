@@ -18,9 +18,10 @@ from shardsdk.lease.leadership import Candidate, Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.kube_configs import in_cluster, load, service_account
+from tests.simulation.machines import MachineClock
 
 WAIT_SECONDS = 60.0
 
@@ -88,6 +89,44 @@ async def test_an_election_tells_what_becomes_of_it(clock: VirtualClock) -> None
     assert server.get(LEASES, "told", "default")["spec"].get("holderIdentity") in (None, "")
     messages = sorted(event["message"] for event in server.select(EVENTS))
     assert messages == ["me became leader", "me stopped leading"]
+
+
+@in_virtual_time
+async def test_once_its_lease_is_lost_and_its_work_has_ended_a_candidate_waits_for_no_server(
+    clock: VirtualClock,
+) -> None:
+    api = MemoryApi(MemoryServer(), clock)
+    candidate = Candidate(
+        Election("lost", "default"), None, clock=clock, rng=Random(1), threaded=False, die=lambda: None
+    )
+    ended_at: list[float] = []
+
+    async def lead(hold: Hold) -> None:
+        api.fault = Fault.LOST
+        try:
+            await clock.sleep(60)
+        finally:
+            ended_at.append(clock.monotonic())
+
+    with pytest.raises(LeaseLost):
+        await candidate.run(api, lead)
+    assert ended_at == [clock.monotonic()]
+    assert candidate.lost is not None
+
+
+@in_virtual_time
+async def test_a_lead_that_ends_while_its_hold_is_in_doubt_has_lost_nothing(clock: VirtualClock) -> None:
+    machine = MachineClock(clock)
+    candidate = Candidate(
+        Election("kept", "default"), None, clock=machine, rng=Random(1), threaded=False, die=lambda: None
+    )
+
+    async def lead(hold: Hold) -> None:
+        machine.lapses.note(60)
+        assert hold.doubted
+
+    await candidate.run(MemoryApi(MemoryServer(), machine), lead)
+    assert candidate.lost is None
 
 
 async def test_the_namespace_is_that_of_the_pods_service_account_unless_somebody_says_otherwise(

@@ -60,6 +60,45 @@ SHARD = 'manager = Manager(RING.ring, shard="a", namespace="default", timings=ti
 LEADER = """
 manager = Manager(election=Election("a", "default", timings=timings), namespace="default").add(controller.on_leader())
 """
+#: A reconcile that ends at once, in a program that has something to do at its own end.
+QUICK = (
+    PROGRAM.replace("asyncio.to_thread(time.sleep, 60)", "asyncio.sleep(60)")
+    + """
+import atexit, logging
+logging.basicConfig(level=logging.INFO)
+atexit.register(os.write, 1, b"exited")
+"""
+)
+#: Besides it a shard, whose own lease is good; its reconcile takes longer to end than the leader's lease lasts.
+BESIDE = """
+from tests.shard_rig import CONFIGMAPS
+
+server.create(CONFIGMAPS, {"metadata": {"name": "b", "namespace": "default"}})
+patch = MemoryApi.patch
+
+async def patch_but_the_leaders(self, resource, name, *rest, **more):
+    if name == "lead" and working:
+        await asyncio.sleep(60)
+    return await patch(self, resource, name, *rest, **more)
+
+MemoryApi.patch = patch_but_the_leaders
+working = []
+
+def plain(ctx):
+    global renewed_at
+    renewed_at = clock.monotonic()
+    working.append(True)
+    while not ctx.cancelled:
+        time.sleep(0.05)
+    time.sleep(1.5)
+
+async def lead(ctx):
+    await asyncio.sleep(60)
+
+manager = Manager(RING.ring, shard="a", election=Election("lead", "default", timings=timings), namespace="default",
+                  timings=timings)
+manager.add(controller_for(SECRETS).reconcile(plain)).add(controller_for(CONFIGMAPS).reconcile(lead).on_leader())
+"""
 OURS = "raise SystemExit(int(run_process(manager.run_async(world))))\n"
 THEIRS = """
 code = asyncio.run(manager.run_async(world))
@@ -84,3 +123,20 @@ def test_in_an_event_loop_of_somebody_elses_threads_are_that_ones_to_end(manager
     program = PROGRAM.replace("60", "4") + manager + THEIRS
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("cancelled, ended", ExitCode.LEASE_LOST), done.stderr
+
+
+@pytest.mark.parametrize("manager", [SHARD, LEADER], ids=["a shard's", "a leader's"])
+def test_after_a_reconcile_that_ends_at_once_the_process_ends_in_order(manager: str) -> None:
+    program = QUICK + manager + OURS
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("cancelled, exited", ExitCode.LEASE_LOST), done.stderr
+    assert "The process ends: " in done.stderr
+    assert "ends at once" not in done.stderr
+
+
+def test_beside_a_leader_that_lost_its_lease_a_shard_ends_in_order_and_gives_its_own_up() -> None:
+    program = QUICK + BESIDE + OURS
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("exited", ExitCode.LEASE_LOST), done.stderr
+    assert "Left the lease default/a" in done.stderr
+    assert "ends at once" not in done.stderr
