@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, RBAC_GROUP, GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 #: Every shard: `list` and `watch` its objects, and `patch` main ones, to let go of them.
@@ -33,8 +33,6 @@ LEASE_VERBS_BY_RANGES: Final = ("list",)
 Manifest = dict[str, Any]
 #: As a role has it: `apiGroups`, `resources`, `verbs`.
 Rule = Mapping[str, Any]
-
-_GROUP: Final = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +143,12 @@ def grant(kind: str, metadata: Mapping[str, Any], rules: Sequence[Rule], account
     """A `Role` or `ClusterRole`, and its binding to a ServiceAccount (namespace and name)."""
     namespace, name = account
     return [
-        {"apiVersion": f"{_GROUP}/v1", "kind": kind, "metadata": dict(metadata), "rules": list(rules)},
+        {"apiVersion": f"{RBAC_GROUP}/v1", "kind": kind, "metadata": dict(metadata), "rules": list(rules)},
         {
-            "apiVersion": f"{_GROUP}/v1",
+            "apiVersion": f"{RBAC_GROUP}/v1",
             "kind": f"{kind}Binding",
             "metadata": dict(metadata),
-            "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": metadata["name"]},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": metadata["name"]},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         },
     ]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels
+from shardsdk.protocol.names import pointer_part
 
 Patch = dict[str, Any]
 
@@ -68,5 +69,4 @@ def _merge(changed: Mapping[str, str | None], resource_version: str) -> Patch:
 
 
 def _pointer(label: str) -> str:
-    """JSON pointer to a label. Source: RFC 6901, section 3."""
-    return "/metadata/labels/" + label.replace("~", "~0").replace("/", "~1")
+    return f"/metadata/labels/{pointer_part(label)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.core.problems import some
-from shardsdk.protocol.objects import LEASES, NAMESPACES, GroupResource
+from shardsdk.protocol.objects import LEASES, NAMESPACES, RBAC_GROUP, GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 
@@ -41,7 +41,7 @@ OWN_RULES: Final = (
 
 
 def _rbac(plural: str) -> GroupResource:
-    return GroupResource("rbac.authorization.k8s.io", plural)
+    return GroupResource(RBAC_GROUP, plural)
 
 
 _ESCALATE_ROLES: Final = MissingRule("escalate", _rbac("roles"))

@@ -12,7 +12,7 @@ be written.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -51,8 +51,7 @@ def read_transit(spec: RingAssignmentSpec) -> Transit:
     taken: dict[str, list[tuple[int, int]]] = {}
     meant: dict[str, list[tuple[int, int]]] = {}
     homes: dict[str, str] = {}
-    starts = [int(each.start, 16) for each in spec.ranges]
-    for each, span in zip(spec.ranges, pairwise([*starts, SPACE]), strict=True):
+    for each, span in _spans(spec):
         if each.shard:
             continue  # somebody has named it by hand, and left the rest
         if each.source:
@@ -100,8 +99,7 @@ def _split(spec: RingAssignmentSpec, said: Transit) -> list[AssignedRange]:
     taken, meant = _Owners(said.taken), _Owners(said.meant)
     cuts = sorted({*taken.bounds, *meant.bounds})
     ranges: list[AssignedRange] = []
-    starts = [int(each.start, 16) for each in spec.ranges]
-    for each, (start, end) in zip(spec.ranges, pairwise([*starts, SPACE]), strict=True):
+    for each, (start, end) in _spans(spec):
         if each.shard:
             ranges.append(each)
             continue
@@ -113,6 +111,11 @@ def _split(spec: RingAssignmentSpec, said: Transit) -> list[AssignedRange]:
                 ranges.append(AssignedRange(render_bound(at), "", home, source, target))
             before = source, target
     return ranges
+
+
+def _spans(spec: RingAssignmentSpec) -> Iterator[tuple[AssignedRange, tuple[int, int]]]:
+    starts = [int(each.start, 16) for each in spec.ranges]
+    return zip(spec.ranges, pairwise([*starts, SPACE]), strict=True)
 
 
 def _joined(spans: Mapping[str, list[tuple[int, int]]]) -> dict[str, HashRanges]:

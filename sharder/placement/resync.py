@@ -379,8 +379,8 @@ class Resync:
         label = meta.label(labels.shard)
         if elsewhere is not None and resource.was_main:
             return sieve.is_apart(key if in_scope else None, label, elsewhere.get(_owner(meta)))
-        if elsewhere is not None and label is not None and key is not None:
-            elsewhere |= {meta.uid: label} if label != self._members.membership.target(key) else {}
+        if not (elsewhere is None or label is None or key is None or label == self._members.membership.target(key)):
+            elsewhere[meta.uid] = label
         return sieve.keeps(key, label, draining=meta.label(labels.drain) is not None, in_scope=in_scope)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeGuard
 
+from shardsdk.protocol.names import pointer_part
+
 Object = dict[str, Any]
 _ABSENT: Final = object()
 
@@ -68,9 +70,9 @@ def _same_sorts(one: Any, other: Any) -> bool:
 
 def _operations(path: str, before: Object, after: Object) -> Iterator[dict[str, Any]]:
     for name in before.keys() - after.keys():
-        yield {"op": "remove", "path": f"{path}/{_escape(name)}"}
+        yield {"op": "remove", "path": f"{path}/{pointer_part(name)}"}
     for name, value in after.items():
-        there, where = before.get(name, _ABSENT), f"{path}/{_escape(name)}"
+        there, where = before.get(name, _ABSENT), f"{path}/{pointer_part(name)}"
         if there is _ABSENT:
             yield {"op": "add", "path": where, "value": value}
         elif isinstance(there, dict) and isinstance(value, dict):
@@ -121,7 +123,3 @@ def _take(left: list[int], found: Sequence[int]) -> int | None:
 
 def _name(entry: Any) -> Any:
     return entry.get("name") if isinstance(entry, dict) else None
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

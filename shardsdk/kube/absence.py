@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from shardsdk.errors import Forbidden, NotFound, NotServed, ShardingError
-from shardsdk.kube.answers import NO_ROLE, RBAC_GROUP
+from shardsdk.kube.answers import NO_ROLE
 from shardsdk.kube.api import Api
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import RBAC_GROUP, GroupResource, Resource
 
 #: Whoever changes one, be it a label, and may not bind any role, needs what the role grants that it names.  If that is
 #: not there, the API server says that a *binding* of the role's name is not: mostly both are called the same.

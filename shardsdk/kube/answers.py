@@ -27,6 +27,7 @@ from shardsdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from shardsdk.protocol.objects import RBAC_GROUP
 
 #: A message longer than this is cut: the API server repeats whole selectors and objects in some.
 MESSAGE_MAX_CHARACTERS: Final = 1_000
@@ -49,7 +50,6 @@ _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message
 #: The verbs that change an object that is there; its answer names it if it is not, or what it cannot be without.
 _CHANGING_ONE: Final = ("patch", "update")
 
-RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 #: What there is to do where a binding that is there is said not to be.
 NO_ROLE: Final = "the role that it names is not, as a rule: create that, or grant bind on roles"
 _WITHOUT_ANOTHER: Final = "that is another object, without which this one may not be written: create it"

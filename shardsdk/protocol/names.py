@@ -29,6 +29,11 @@ def is_dns_subdomain(text: str, most: int = SUBDOMAIN_CHARACTERS) -> bool:
     return len(text) <= most and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
+def pointer_part(name: str) -> str:
+    """A name as a part of a JSON pointer.  Source: RFC 6901, section 3."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 def before_port(host: str) -> str:
     """A host as it stands before `:port`, in a URL or an address: in brackets when it is an IPv6 address."""
     return f"[{host}]" if ":" in host else host

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -162,6 +163,7 @@ def _group_resource(group: str, plural: str) -> GroupResource:
     return GroupResource(group, plural)
 
 
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CLUSTERRINGS = Resource("sharding.timebertt.dev", "v1alpha1", "clusterrings", "ClusterRing", namespaced=False)

@@ -22,6 +22,7 @@ from typing import Any, Final
 from shardsdk.errors import Forbidden, Invalid, ShardingError, TooManyWrites
 from shardsdk.kinds.wire import encode, fields_sent
 from shardsdk.kube.api import PARTIAL, Api, PatchKind, T
+from shardsdk.protocol.names import pointer_part
 from shardsdk.protocol.objects import GroupResource, Resource
 
 SECRETS: Final = GroupResource("", "secrets")
@@ -163,8 +164,8 @@ def _emptied(
         sort, _, what = name.partition(":")
         if sort == "f" and isinstance(body, Mapping) and isinstance(there, Mapping):
             if what in body and what in there:
-                inner = f"{pointer}/{what.replace('~', '~0').replace('/', '~1')}"
-                yield from _emptied(below, body[what], there[what], inner, f"{where}.{what}" if where else what)
+                inner = f"{where}.{what}" if where else what
+                yield from _emptied(below, body[what], there[what], f"{pointer}/{pointer_part(what)}", inner)
         elif sort == "k" and isinstance(body, list) and isinstance(there, list):
             keys = json.loads(what)
             same = _entry(body, keys)

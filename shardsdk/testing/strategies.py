@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from shardsdk.errors import Invalid, NotFound
 from shardsdk.kube.answers import Status, Target, explain_status
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import RBAC_GROUP, GroupResource, Resource
 from shardsdk.reconcile.serverside import with_texts_as_data
 
 Object = dict[str, Any]
 
 STATUS: Final = "status"
 RBAC: Final = frozenset(
-    f"{each}.rbac.authorization.k8s.io" for each in ("clusterrolebindings", "clusterroles", "rolebindings", "roles")
+    f"{each}.{RBAC_GROUP}" for each in ("clusterrolebindings", "clusterroles", "rolebindings", "roles")
 )
 _CONFIGURATIONS: Final = frozenset(
     f"{each}.admissionregistration.k8s.io"

@@ -52,6 +52,11 @@ class Edited:
         gone = {"metadata": {"labels": {LABELS.shard: None, LABELS.drain: None}}}
         self.stage.server.patch(CHILDREN, name, "default", gone)
 
+    def let_all_go(self) -> None:
+        """All that is asked back."""
+        for name in sorted(self.asked_back):
+            self.let_go(name)
+
     @property
     def placed_as(self) -> str:
         status = (self.stage.server.find(CLUSTERRINGS, RING) or {}).get("status", {})

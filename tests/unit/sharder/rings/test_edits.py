@@ -31,9 +31,7 @@ from tests.unit.sharder.placement.stage import (
     scrape,
     thing,
 )
-
-OTHERS: Final = {"resource": CHILDREN.plural}
-FAMILY: Final = ALONE | {"controlledResources": [OTHERS]}
+from tests.unit.sharder.rings.edited import FAMILY, OTHERS
 
 
 class Listing(MemoryApi):

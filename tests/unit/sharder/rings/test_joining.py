@@ -150,8 +150,7 @@ async def test_what_is_taken_off_before_its_new_part_is_written_down_is_asked_ba
         edited.edit(FAMILY)
         await edited.until_asked_back()
         stage.api.on_request = refuse_status
-        for name in sorted(edited.asked_back):
-            edited.let_go(name)
+        edited.let_all_go()
         await stage.pass_time(40)
         assert edited.placed_as == "main"
         edited.edit(ALONE)

@@ -35,8 +35,7 @@ async def test_what_is_apart_from_its_owner_is_asked_back_and_nothing_else_moves
             "the ring lists as controlled now (owners stay where they are until all of it is with them, and each has a"
             " shard), and shards have as main objects where their owners are not: 3 configmaps"
         )
-        for name in sorted(edited.asked_back):
-            edited.let_go(name)
+        edited.let_all_go()
         await stage.until(lambda: edited.placed_as == "controlled")
         await stage.until(lambda: stage.condition("Settled") == "True")
         assert {shard: stage.label(CHILDREN, name) for shard, name in edited.apart.items()} == {
@@ -65,8 +64,7 @@ async def test_the_next_leader_goes_on_and_knows_it_from_the_status(clock: Virtu
     async with leading(stage):
         await stage.pass_time(60)
         assert edited.placed_as == "main"
-        for name in sorted(edited.asked_back):
-            edited.let_go(name)
+        edited.let_all_go()
         await stage.until(lambda: edited.placed_as == "controlled")
     assert not edited.taken
 
@@ -94,8 +92,7 @@ async def test_owners_stay_meanwhile_and_move_with_their_children_afterwards(clo
         stage.start("three")
         stage.create(CHILDREN, thing("where-it-will-be", shard="three", owner=body))
         await stage.until(lambda: stage.draining(CHILDREN, "where-it-will-be"))
-        for name in sorted(edited.asked_back):
-            edited.let_go(name)
+        edited.let_all_go()
         await stage.pass_time(120)
         assert not stage.draining(OWNERS, owner)
         assert edited.placed_as == "main"
@@ -181,8 +178,7 @@ async def test_it_is_main_again_when_the_ring_says_so_again(clock: VirtualClock)
         await edited.until_asked_back()
         edited.edit(ALONE, OTHERS)
         await stage.pass_time(5)
-        for name in sorted(edited.asked_back):
-            edited.let_go(name)
+        edited.let_all_go()
         await stage.until(lambda: stage.condition("Settled") == "True")
         assert {shard: stage.label(CHILDREN, name) for shard, name in edited.apart.items()} == {
             "one": "one", "two": "two",

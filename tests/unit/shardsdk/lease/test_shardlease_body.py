@@ -43,6 +43,19 @@ class Stage:
         self.done.wait(40)
         return "done"
 
+    async def leave_working(self) -> tuple[asyncio.Task[None], asyncio.Task[str]]:
+        """A task that has entered the lease and whose body has ended, and the function that this has left."""
+
+        async def enter() -> None:
+            async with self.lease as lease:
+                left.append(asyncio.create_task(lease.to_thread(self.work)))
+                await soon(self.begun)
+
+        left = list[asyncio.Task[str]]()
+        task = asyncio.create_task(enter())
+        await soon(self.begun)
+        return task, left[0]
+
     @property
     def holder(self) -> str:
         found = lease_in(self.server, SHARD)
@@ -123,15 +136,7 @@ async def test_a_body_that_is_cancelled_keeps_its_lease_until_its_functions_have
 
 async def test_a_body_that_has_ended_keeps_its_lease_until_its_functions_have_returned() -> None:
     stage = Stage()
-
-    async def work() -> None:
-        async with stage.lease as lease:
-            working.append(asyncio.create_task(lease.to_thread(stage.work)))
-            await soon(stage.begun)
-
-    working = list[asyncio.Task[str]]()
-    task = asyncio.create_task(work())
-    await soon(stage.begun)
+    task, working = await stage.leave_working()
     await asyncio.sleep(2.5)
     assert (stage.holder, task.done()) == (SHARD, False)
     task.cancel()  # whoever asks for it is heard, afterwards
@@ -139,26 +144,18 @@ async def test_a_body_that_has_ended_keeps_its_lease_until_its_functions_have_re
     stage.done.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (stage.holder, await working[0]) == ("", "done")
+    assert (stage.holder, await working) == ("", "done")
 
 
 async def test_a_lease_that_is_lost_while_only_functions_work_is_told_too() -> None:
     stage = Stage()
-
-    async def work() -> None:
-        async with stage.lease as lease:
-            working.append(asyncio.create_task(lease.to_thread(stage.work)))
-            await soon(stage.begun)
-
-    working = list[asyncio.Task[str]]()
-    task = asyncio.create_task(work())
-    await soon(stage.begun)
+    task, working = await stage.leave_working()
     stage.api.fault = Fault.LOST
     await soon(stage.told)
     stage.done.set()
     with pytest.raises(LeaseLost, match="not renewed"):
         await task
-    assert await working[0] == "done"
+    assert await working == "done"
 
 
 # -- functions that wait for a thread --------------------------------------------
