@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python -m
 READY  := $(VENV)/.ready
+# Whoever names a Python has chosen.
+AS_IS  := $(if $(filter file,$(origin PYTHON)),,--as-is)
 ARGS   ?=
 # Most tests wait for leases and servers, so they run side by side, more than there are cores (tests/conftest.py says how
 # many); each worker has a control plane of its own.
@@ -24,6 +26,8 @@ VERSION = $(shell sed -n 's/^VERSION.*"\(.*\)"$$/\1/p' shardsdk/version.py)
 BUILDER ?= docker
 # Asks OSV for known vulnerabilities, which `make test` must not hang on: tomorrow there is one more.
 AUDIT = $(VENV)/bin/python .ci/audit.py
+LOCK = $(RUN) uv pip compile pyproject.toml --extra sharder --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --custom-compile-command "make lock" --quiet
 # The image: sharder or examples, as the Dockerfile calls them.
 TARGET ?= sharder
 # The time of all that a build makes: so two builds of one commit on one base give one digest. Docker has no such option.
@@ -35,13 +39,13 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit check fmt lock sbom audit docs kinds monitoring bench simulate fuzz mutants model chaos soak cluster-up cluster-down cluster-status clean distclean
+.PHONY: help setup controlplane helm image node-deps demo test e2e-node unit lowest check fmt lock sbom audit docs kinds monitoring bench simulate fuzz mutants model chaos soak cluster-up cluster-down cluster-status clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): requirements-dev.txt pyproject.toml .ci/environment.py
-	@$(PYTHON) .ci/environment.py $(if $(filter file,$(origin PYTHON)),,--as-is) $(VENV) requirements-dev.txt
+	@$(PYTHON) .ci/environment.py $(AS_IS) $(VENV) requirements-dev.txt
 	@touch $@
 
 setup: $(READY) ## make .venv with the locked dependencies
@@ -76,6 +80,10 @@ monitoring: controlplane ## ask a real Prometheus what dashboard and alerts ask 
 unit: $(READY) ## run the tests that need no control plane
 	@$(RUN) pytest tests/unit tests/properties $(ARGS)
 
+lowest: ## run the same tests with the lowest dependencies that pyproject.toml allows, in build/lowest (ARGS= for pytest)
+	@$(PYTHON) .ci/environment.py $(AS_IS) build/lowest requirements-lowest.txt
+	@build/lowest/bin/python -m pytest -n $(WORKERS) $(DISTRIBUTION) tests/unit tests/properties $(ARGS)
+
 check: $(READY) ## lint, formatting, types, import rules, licences; known vulnerabilities where OSV answers
 	@$(CHECK)
 	@$(AUDIT) --if-reachable requirements.txt requirements-dev.txt
@@ -83,11 +91,10 @@ check: $(READY) ## lint, formatting, types, import rules, licences; known vulner
 fmt: $(READY) ## format the code and mend what can be mended
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-lock: $(READY) ## lock the newest dependencies that pyproject.toml allows
-	@$(RUN) uv pip compile pyproject.toml --extra sharder --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet --output-file requirements-dev.txt
-	@$(RUN) uv pip compile pyproject.toml --extra sharder --constraint requirements-dev.txt --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.txt
+lock: $(READY) ## lock the newest dependencies that pyproject.toml allows, and the lowest (requirements-lowest.txt)
+	@$(LOCK) --group dev --upgrade --output-file requirements-dev.txt && \
+	  $(LOCK) --constraint requirements-dev.txt --no-annotate --output-file requirements.txt
+	@$(LOCK) --group dev --upgrade --resolution lowest-direct --no-annotate --output-file requirements-lowest.txt
 
 sbom: ## print what image and wheel are made of, as CycloneDX, from the lock file
 	@$(PYTHON) .ci/sbom.py requirements.txt $(VERSION)

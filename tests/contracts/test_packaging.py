@@ -135,13 +135,15 @@ def test_webhooks_need_a_part_of_what_the_service_needs() -> None:
     assert set(extras["webhooks"]) < set(extras["sharder"])
 
 
-def test_every_locked_dependency_has_hashes_and_no_place() -> None:
-    entries = re.split(r"\n(?=\S)", LOCK)
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-dev.txt", "requirements-lowest.txt"])
+def test_every_locked_dependency_has_hashes_and_no_place(lock: str) -> None:
+    text = Path(lock).read_text()
+    entries = re.split(r"\n(?=\S)", text)
     packages = [entry for entry in entries if not entry.startswith("#")]
 
     assert packages
     assert all("--hash=sha256:" in entry for entry in packages)
-    assert not re.search(r"https?://|^\s*--(index|extra-index|find-links)|(?<![\w.-])/\w+/", LOCK, re.MULTILINE)
+    assert not re.search(r"https?://|^\s*--(index|extra-index|find-links)|(?<![\w.-])/\w+/", text, re.MULTILINE)
 
 
 def test_lock_names_everything_that_the_project_asks_for() -> None:
@@ -155,6 +157,22 @@ def test_lock_names_everything_that_the_project_asks_for() -> None:
     locked = set(re.findall(r"^([a-z0-9-]+)==", LOCK, re.MULTILINE))
 
     assert {_normal(need) for need in wanted} <= locked
+
+
+def test_the_lowest_version_that_is_asked_for_can_be_had_with_all_the_others() -> None:
+    """`make lock` finds the lowest of all together, `make lowest` tests with them; nobody has tried anything lower."""
+    locked = re.findall(r"^([a-z0-9-]+)==([\d.]+)", Path("requirements-lowest.txt").read_text(), re.MULTILINE)
+    project = PROJECT["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values(), PROJECT["dependency-groups"]["dev"]]
+    asked = {(_normal(need), "".join(re.findall(r">=([\d.]+)", need))) for needs in groups for need in needs}
+
+    lowest = {(name, _short(version)) for name, version in locked}
+    assert [f"{name}>={version}" for name, version in sorted(asked) if (name, _short(version)) not in lowest] == []
+
+
+def _short(version: str) -> str:
+    """The same version without zeros at its end."""
+    return re.sub(r"(\.0)+$", "", version)
 
 
 def _normal(need: str) -> str:

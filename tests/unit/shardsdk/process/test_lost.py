@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[4]
 #: force says how many seconds of the lease were left.
 PROGRAM = """
 import asyncio, os, time
+import shardsdk.kube.requests  # loaded wherever there is a client; here at its first `null`, as the lease is given up
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -90,7 +91,7 @@ def plain(ctx):
     working.append(True)
     while not ctx.cancelled:
         time.sleep(0.05)
-    time.sleep(1.5)
+    time.sleep(1)
 
 async def lead(ctx):
     await asyncio.sleep(60)
