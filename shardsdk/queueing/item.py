@@ -10,7 +10,13 @@ from enum import IntEnum
 
 
 class Priority(IntEnum):
-    """Which items come first: smaller is sooner."""
+    """Which items come first: smaller is sooner.
+
+    `FRESH` is what has changed, `BULK` what was listed (at a start, with what a shard is given by a range) and what a
+    timer brings.  An item that comes back, by `Requeue`, `RequeueAfter` or an error, has the priority it had, unless it
+    is named another; a change makes it fresh.  While fresh items wait, bulk items keep a share of the turns, and a
+    greater one once they have waited for long (docs/sdk/reconciles.md).
+    """
 
     FRESH = 0
     BULK = 1

@@ -51,8 +51,9 @@ class Metrics:
             self._register()
         except ValueError as error:
             raise ConfigurationError(
-                f"the registry has metrics of the SDK's names: {error}; rename those, or leave out Metrics(registry):"
-                " the default registry's are shown at /metrics without it"
+                f"the registry has metrics of the SDK's names: {error}; rename those, or leave out Metrics(registry)"
+                " (also where another manager counts there, or has): the default registry's are shown at /metrics"
+                " without it"
             ) from error
         self._shown: Final = _Shown(self.registry)
 
@@ -137,8 +138,8 @@ class Metrics:
             return Gauge(name, documentation, labels, registry=self.registry)
         except ValueError as error:
             raise ConfigurationError(
-                f"the metric {name} cannot be added: {error}; if another manager counts here, give each Manager its own"
-                " Metrics"
+                f"the metric {name} cannot be added: {error}; if another manager counts here, or has, give each Manager"
+                " its own Metrics"
             ) from error
 
     def render(self) -> tuple[str, bytes]:

@@ -1,13 +1,14 @@
 """Work queue: which items wait, which are being worked on, which come back later.
 
-Guarantees, those of client-go's workqueue, each named by a test in
-tests/unit/shardsdk/queueing/test_queue.py and held against a model in tests/properties/test_queue.py:
+Guarantees, those of client-go's workqueue, each named by a test in tests/unit/shardsdk/queueing/test_queue.py or
+test_priorities.py beside it, and held against a model in tests/properties/test_queue.py:
 
 - *Stingy*: an item added many times before it is taken is handed out once.
 - *Never twice at once*: an item being worked on is not handed out again before
   `done`; added meanwhile, it is handed out once more afterwards.
 - *Fair*: items of one priority come out in the order they came in; no item waits for ever.
-- *Two priorities*: a fresh item overtakes every bulk item (but for one in `BULK_SHARE`).
+- *Two priorities*: a fresh item overtakes bulk items, but for a share of the turns that those keep, a greater one once
+  they are overdue (shardsdk/queueing/lines.py).  An item that comes back has the priority it was handed out with.
 - *Delayed*: an item comes back after a while; of several delays the shortest counts.
 - *Rate-limited*: an item that comes back again and again stays away longer each
   time, and all together come no faster than an overall rate, if there is one;
@@ -20,15 +21,15 @@ tests/unit/shardsdk/queueing/test_queue.py and held against a model in tests/pro
 Its metrics are client-go's (shardsdk/queueing/metrics.py, tests/unit/shardsdk/queueing/test_metrics.py).
 
 Refuses: to have workers of its own; `process` is what each of them does.  Does
-not guarantee order between items that were delayed, nor survive the process; it holds each distinct item at most twice
-(waiting and delayed), so the number of distinct items is its bound.
+not guarantee order between items that were delayed, nor survive the process; it holds each distinct item at most three
+times (waiting with each priority, and delayed), so the number of distinct items is its bound.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -40,14 +41,12 @@ from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.kube.pace import TokenBucket
 from shardsdk.queueing.delays import Delays
 from shardsdk.queueing.item import ItemState, Priority
+from shardsdk.queueing.lines import Lines
 
-__all__ = ["BULK_SHARE", "ITEMS_PER_TURN", "ItemState", "Priority", "QueueObserver", "RateLimit", "WorkQueue"]
+__all__ = ["ITEMS_PER_TURN", "ItemState", "Priority", "QueueObserver", "RateLimit", "WorkQueue"]
 
 K = TypeVar("K", bound=Hashable)
 
-#: While fresh items keep coming, one bulk item is let through after so many of
-#: them: a resync delays fresh events by 3 % at the most, and is never starved.
-BULK_SHARE: Final = 32
 #: No sleep is shorter: no clock below us is finer, and one shorter than a float's resolution would spin.
 _INSTANT_SECONDS: Final = 1e-6
 #: So many items are worked on before other tasks get a turn of the event loop, though nothing is waited for: such an
@@ -130,10 +129,9 @@ class WorkQueue(Generic[K]):
         self._limit = rate_limit or RateLimit()
         self._bucket = TokenBucket(self._limit.per_second, self._limit.burst)
         self._observer: QueueObserver | None = None
-        #: By priority the waiting items, each with the moment it began to wait.
-        self._waiting: tuple[OrderedDict[K, float], OrderedDict[K, float]] = (OrderedDict(), OrderedDict())
-        #: Items handed out and not done, each with the moment it was handed out.
-        self._working: dict[K, float] = {}
+        self._waiting = Lines[K]()
+        #: Items handed out and not done: (moment, priority).
+        self._working: dict[K, tuple[float, Priority]] = {}
         #: Items added while they were being worked on: (priority, moment).
         self._again: dict[K, tuple[Priority, float]] = {}
         self._delays = Delays[K]()
@@ -142,13 +140,12 @@ class WorkQueue(Generic[K]):
         self._getters: deque[asyncio.Future[None]] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._fresh_in_a_row = 0
         self._closed = False
 
     # -- adding ---------------------------------------------------------------
 
     def add(self, item: K, priority: Priority = Priority.FRESH) -> None:
-        """Have `item` worked on; a waiting item keeps its place or moves up to `priority`."""
+        """Have `item` worked on; a waiting item keeps its place, and has one with `priority` too if that is higher."""
         if self._closed:
             return
         if item in self._working:
@@ -161,14 +158,19 @@ class WorkQueue(Generic[K]):
             return
         self._enqueue(item, priority)
 
-    def add_after(self, item: K, seconds: float, priority: Priority = Priority.FRESH) -> None:
-        """Add `item` once `seconds` have passed; of several delays the shortest counts."""
+    def add_after(self, item: K, seconds: float, priority: Priority | None = None) -> None:
+        """Add `item` once `seconds` have passed; of several delays the shortest counts, and the highest priority.
+
+        `priority` `None`: the one it was handed out with; fresh if it is not being worked on.
+        """
         self.add_at(item, self._clock.monotonic() + seconds, priority)
 
-    def add_at(self, item: K, moment: float, priority: Priority = Priority.FRESH) -> None:
-        """Add `item` at `moment` of the monotonic clock; of several moments the first counts."""
+    def add_at(self, item: K, moment: float, priority: Priority | None = None) -> None:
+        """Add `item` at `moment` of the monotonic clock, the first of several, with `priority` as in `add_after`."""
         if self._closed:
             return
+        if priority is None:
+            _, priority = self._working.get(item, (0.0, Priority.FRESH))
         if moment <= self._clock.monotonic():
             self.add(item, priority)
         elif self._delays.put(item, moment, priority):
@@ -187,12 +189,15 @@ class WorkQueue(Generic[K]):
     def add_rate_limited(
         self,
         item: K,
-        priority: Priority = Priority.FRESH,
+        priority: Priority | None = None,
         *,
         at_least_seconds: float = 0.0,
         at_most_seconds: float = math.inf,
     ) -> float:
-        """Add `item` after its backoff, in the bounds given, and count a failure; returns the delay in seconds."""
+        """Add `item` after its backoff, in the bounds given, and count a failure; returns the delay in seconds.
+
+        `priority` as in `add_after`: what fails over and over does not get ahead of what has not had a turn.
+        """
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         own = min(self._limit.item_delay(failures), at_most_seconds)
@@ -214,7 +219,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K | None:
         """Wait for an item and take it; `None` when the queue is shut down and empty."""
-        while not len(self):
+        while not self._waiting:
             if self._closed:
                 return None
             await self._wait_for_item()
@@ -222,11 +227,11 @@ class WorkQueue(Generic[K]):
 
     def done(self, item: K) -> None:
         """Say that the work on `item` has ended, well or not; it may be handed out again."""
-        started = self._working.pop(item, None)
-        if started is None:
+        working = self._working.pop(item, None)
+        if working is None:
             return
         if self._observer:
-            self._observer.finished(self._clock.monotonic() - started)
+            self._observer.finished(self._clock.monotonic() - working[0])
         again = self._again.pop(item, None)
         if again is not None:
             self._enqueue(item, again[0], since=again[1])
@@ -267,8 +272,7 @@ class WorkQueue(Generic[K]):
         self._restart_timer()
         if not drain:
             self._again.clear()
-            for waiting in self._waiting:
-                waiting.clear()
+            self._waiting.clear()
         self._wake_getters()
         self._note_idle()
         if drain:
@@ -281,64 +285,53 @@ class WorkQueue(Generic[K]):
         self._observer = observer
 
     def __len__(self) -> int:
-        fresh, bulk = self._waiting
-        return len(fresh) + len(bulk)
+        return len(self._waiting)
 
     def depth(self, priority: Priority) -> int:
         """How many items of `priority` wait."""
-        return len(self._waiting[priority])
+        return self._waiting.depth(priority)
 
     def where(self, item: K) -> ItemState:
         """Where `item` is; nothing changes by asking."""
-        fresh, bulk = self._waiting
-        started, delayed = self._working.get(item), self._delays.get(item)
-        priority, since = self._again.get(item, (Priority.FRESH, None))
-        if started is None:
-            priority = Priority.BULK if item in bulk else Priority.FRESH
-            since = fresh.get(item, bulk.get(item))
-        if since is None and delayed is not None:
-            priority = delayed[1]
-        due = None if delayed is None else delayed[0]
+        started, _ = self._working.get(item, (None, None))
+        due, priority = self._delays.get(item) or (None, Priority.FRESH)
+        since = None
+        if (waiting := self._waiting.get(item)) is not None:
+            since, priority = waiting
+        elif (again := self._again.get(item)) is not None:
+            priority, since = again
         return ItemState(since, priority, started, due, self._failures.get(item, 0))
 
     def items(self) -> list[K]:
         """All that are worked on, wait or come back, each once."""
-        fresh, bulk = self._waiting
-        return list(dict.fromkeys([*self._working, *fresh, *bulk, *self._delays]))
+        return list(dict.fromkeys([*self._working, *self._waiting, *self._delays]))
 
     def unfinished_seconds(self) -> float:
         """Seconds of work on items that are not done yet, summed."""
         now = self._clock.monotonic()
         # A list made in one go: metrics are read in another thread.
-        return sum(now - started for started in list(self._working.values()))
+        return sum(now - started for started, _ in list(self._working.values()))
 
     def longest_running_seconds(self) -> float:
         """Seconds since the oldest item that is not done yet was handed out; 0 when idle."""
         now = self._clock.monotonic()
-        return now - min(list(self._working.values()), default=now)
+        return now - min((started for started, _ in list(self._working.values())), default=now)
 
     # -- inside ---------------------------------------------------------------
 
     def _enqueue(self, item: K, priority: Priority, since: float | None = None) -> None:
         """Let `item` wait; `since` is given when it has been waiting (and was counted) before."""
-        fresh, bulk = self._waiting
-        if item in fresh or (item in bulk and priority is Priority.BULK):
+        if not self._waiting.add(item, priority, self._clock.monotonic() if since is None else since):
             return
-        moved_up = bulk.pop(item, None)
-        if since is None and moved_up is None:
+        if since is None:
             self._tell_added(priority)
-        moment = since if since is not None else moved_up
-        self._waiting[priority][item] = self._clock.monotonic() if moment is None else moment
         self._idle.clear()
         self._wake_one_getter()
 
     def _take(self) -> K:
-        fresh, bulk = self._waiting
-        take_bulk = not fresh or (bool(bulk) and self._fresh_in_a_row >= BULK_SHARE)
-        item, since = (bulk if take_bulk else fresh).popitem(last=False)
-        self._fresh_in_a_row = self._fresh_in_a_row + 1 if bulk and not take_bulk else 0
         now = self._clock.monotonic()
-        self._working[item] = now
+        item, priority, since = self._waiting.take(now)
+        self._working[item] = (now, priority)
         if self._observer:
             self._observer.started(now - since)
         return item
@@ -367,7 +360,7 @@ class WorkQueue(Generic[K]):
             self._wake_one_getter()
 
     def _note_idle(self) -> None:
-        if not self._working and not len(self):
+        if not self._working and not self._waiting:
             self._idle.set()
 
     def _tell_added(self, priority: Priority) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from shardsdk.errors import ConfigurationError, FenceClosed
 from shardsdk.kube.doubts import FenceDoubted
-from shardsdk.queueing.queue import BULK_SHARE, Priority, RateLimit, WorkQueue
+from shardsdk.queueing.lines import BULK_SHARE
+from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 UNLIMITED = RateLimit(per_second=None)
@@ -360,7 +361,7 @@ async def test_a_worker_handles_item_after_item_whatever_becomes_of_one(clock: V
     told: list[tuple[str, str]] = []
     answers: dict[str, list[Exception]] = {
         "fails": [ValueError("once")],
-        "fenced": [FenceClosed("another leads")],
+        "fenced": [FenceClosed("another leads"), ValueError("first")],
         "doubted": [FenceDoubted("the lead has yet to be confirmed")],
     }
 
@@ -380,9 +381,9 @@ async def test_a_worker_handles_item_after_item_whatever_becomes_of_one(clock: V
     await clock.sleep(2)
     first = [(item, 0) for item in ("fails", "fenced", "doubted", "works")]
     # Nobody else has the work while a fence is merely doubted.
-    assert [(item, at - began) for item, at in handled] == [*first, ("fails", 1), ("doubted", 1)]
-    assert told == [("fails", "once"), ("doubted", "the lead has yet to be confirmed")]
-    assert queue.requeues("fails") == queue.requeues("doubted") == 0
+    assert [(item, at - began) for item, at in handled] == [*first, ("fails", 1), ("fenced", 1), ("doubted", 1)]
+    assert told == [("fails", "once"), ("fenced", "first"), ("doubted", "the lead has yet to be confirmed")]
+    assert queue.requeues("fails") == queue.requeues("fenced") == queue.requeues("doubted") == 0
     await queue.shut_down()
     await worker
 
