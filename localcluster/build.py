@@ -36,7 +36,7 @@ _PROGRESS_SECONDS: Final = 1.0 if sys.stderr.isatty() else 15.0
 _DRAFT_PREFIX: Final = ".build-"
 #: Variables that builds do not inherit.  How garbage is collected in programs that run for seconds would have the
 #: compiler do little else; and it has a use for all cores, which a control plane among many does not.
-NOT_OURS: Final = ("GOFLAGS", *RUNTIME_SETTINGS)
+_NOT_OURS: Final = ("GOFLAGS", *RUNTIME_SETTINGS)
 
 Say = Callable[[str], None]
 
@@ -106,23 +106,9 @@ def one_at_a_time(path: Path, tell: Say) -> Iterator[None]:
 
 def _prepare(draft: Path, compiler: Path, environment: Mapping[str, str], tell: Say) -> _Workshop:
     """Choose where sources and caches go, and check that there is room for them."""
-    variables = {
-        **environment,
-        "GOCACHE": str(draft / "cache"),
-        "GOTMPDIR": str(draft),
-        "GOTOOLCHAIN": "local",
-        "GOWORK": "off",
-        "CGO_ENABLED": "0",
-    }
-    for name in NOT_OURS:
-        variables.pop(name, None)
-    sources = go_env(compiler, "GOMODCACHE", environment)
+    variables = go_variables(compiler, draft, environment)
     needed = _BUILD_BYTES
-    if not sources.is_dir():
-        # Nobody here programs in Go: the sources shall not stay either.
-        variables["GOMODCACHE"] = str(draft / "sources")
-        needed += _SOURCES_BYTES
-    elif not (sources / "k8s.io").is_dir():
+    if not Path(variables["GOMODCACHE"], "k8s.io").is_dir():
         needed += _SOURCES_BYTES
     free = shutil.disk_usage(draft).free
     room = f"needs {needed / _GIB:.0f} GiB of disk for a while, {free / _GIB:.1f} GiB are free in {draft.parent}"
@@ -209,12 +195,18 @@ def _tell_progress(progress: _Progress, tell: Say, finished: threading.Event) ->
         tell(f"localcluster: {progress} ({time.monotonic() - began:.0f} s)")
 
 
-def go_env(compiler: Path, name: str, environment: Mapping[str, str]) -> Path:
-    """A folder that `go env` names."""
-    done = subprocess.run(
-        [compiler, "env", name], capture_output=True, text=True, env={**environment, "GOTOOLCHAIN": "local"}, check=True
-    )
-    return Path(done.stdout.strip())
+def go_variables(compiler: Path, draft: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """What Go is run with, so that of its own it leaves nothing outside of `draft`."""
+    ours = {"GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0", "GOTMPDIR": str(draft)}
+    asked = subprocess.run(
+        [compiler, "env", "GOMODCACHE"], capture_output=True, text=True,
+        env={**environment, "GOTOOLCHAIN": "local"}, check=True,
+    )  # fmt: skip
+    sources = Path(asked.stdout.strip())
+    if not sources.is_dir():
+        sources = draft / "sources"  # nobody here programs in Go: they shall not stay either
+    others = {name: value for name, value in environment.items() if name not in _NOT_OURS}
+    return {**others, **ours, "GOCACHE": str(draft / "cache"), "GOMODCACHE": str(sources)}
 
 
 def delete_tree(folder: Path) -> None:

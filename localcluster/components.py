@@ -138,13 +138,9 @@ class Component:
         """SIGCONT."""
         self._supervisor.signal(self.name, signal.SIGCONT)
 
-    async def restart(self, *, gracefully: bool = False) -> None:
-        """Kill and start again under the same address; returns once it is ready.
-
-        Gracefully (SIGTERM) an API server lets watches go on for up to a minute,
-        so that it mostly ends by the stop's time limit.
-        """
-        await (self.stop() if gracefully else self.kill())
+    async def restart(self) -> None:
+        """Kill and start again under the same address; returns once it is ready."""
+        await self.kill()
         await self.start()
 
     def _check_alive(self) -> None:

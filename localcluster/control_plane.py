@@ -59,7 +59,7 @@ class ControlPlane:
     """A control plane of one's own; an async context manager, or `start` and `stop`.
 
     `controllers=()` leaves the controller manager out; with a `node` the default
-    is all of them.  Extra flags come last, so that they win over the default ones.
+    is all of them.  `apiserver_extra` comes last, so that it wins over the default flags.
     `feature_gates` are the API servers' alone; with an `audit_policy` each writes an audit log (localcluster.audit).
     """
 
@@ -68,9 +68,7 @@ class ControlPlane:
         *,
         binaries: Binaries | None = None,
         apiserver_extra: Sequence[str] = (),
-        etcd_extra: Sequence[str] = (),
         controllers: Sequence[str] | None = None,
-        controller_manager_extra: Sequence[str] = (),
         node: Node | None = None,
         feature_gates: Mapping[str, bool] | None = None,
         audit_policy: Mapping[str, Any] | None = None,
@@ -79,11 +77,9 @@ class ControlPlane:
         self._audit_policy = audit_policy
         self.feature_gates = dict(feature_gates or {})
         self._apiserver_extra = (*feature_gate_flags(self.feature_gates), *apiserver_extra)
-        self._etcd_extra = tuple(etcd_extra)
         self._controllers = _controllers(node) if controllers is None else tuple(controllers)
         self._node = node
         self._network = Network()
-        self._manager_extra = tuple(controller_manager_extra)
         self._ports: list[ReservedPort] = []
         self._token = ""
         self._owner: Supervisor | None = None
@@ -231,10 +227,9 @@ class ControlPlane:
         path: Path | None = None,
         *,
         server: Component | None = None,
-        expiration_seconds: int = _TOKEN_SECONDS,
     ) -> Path:
         """Write a kubeconfig with a fresh token of an existing ServiceAccount."""
-        credentials = token_credentials(await self._request_token(namespace, name, expiration_seconds, server))
+        credentials = token_credentials(await self._request_token(namespace, name, server))
         path = path or self.folder / f"{namespace}-{name}.kubeconfig"
         return write_kubeconfig(path, self._cluster(server), f"{namespace}/{name}", credentials, namespace)
 
@@ -244,7 +239,7 @@ class ControlPlane:
         url = urlsplit(cluster.url)
         directory = self.folder / f"{namespace}-{name}"
         files = {
-            "token": (await self._request_token(namespace, name, _TOKEN_SECONDS, None)).encode(),
+            "token": (await self._request_token(namespace, name, None)).encode(),
             "ca.crt": cluster.ca_bundle,
             "namespace": namespace.encode(),
         }
@@ -257,13 +252,13 @@ class ControlPlane:
             SERVICE_ACCOUNT_VARIABLE: str(directory),
         }
 
-    async def _request_token(self, namespace: str, name: str, expiration_seconds: int, server: Component | None) -> str:
+    async def _request_token(self, namespace: str, name: str, server: Component | None) -> str:
         async with self.admin(server) as admin:
             try:
                 answer = await admin.request(
                     "POST",
                     f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-                    body={"spec": {"expirationSeconds": expiration_seconds}},
+                    body={"spec": {"expirationSeconds": _TOKEN_SECONDS}},
                 )
             except AdminError as error:
                 if error.status != 404:
@@ -336,14 +331,14 @@ class ControlPlane:
             await self.controller_manager.start()
         if self._node is not None:
             async with self.admin() as admin:
-                await self._node.start(self._supervisor, self.kubeconfig, admin)
+                await self._node.start(self.kubeconfig, admin)
 
     async def _start_etcd(self) -> None:
         self._etcd_port = self._reserve()
         url = f"http://{self._network.etcd_host}:{self._etcd_port}"
         begin_with_kept(self.binaries, self.folder / "etcd")
         flags = etcd_flags(self.folder / "etcd", self._etcd_port, self._network)
-        argv = [*self.binaries.etcd, *flags, *self._etcd_extra]
+        argv = [*self.binaries.etcd, *flags]
 
         async def is_ready() -> bool:
             return await self._answers(f"{url}/health")
@@ -354,7 +349,7 @@ class ControlPlane:
     def _manager(self, token: str) -> Component:
         path = self._pki.folder / "controller-manager.kubeconfig"
         write_kubeconfig(path, self._cluster(None), _MANAGER, token_credentials(token))
-        flags = [*controller_manager_flags(self._pki.folder, path, self._controllers), *self._manager_extra]
+        flags = controller_manager_flags(self._pki.folder, path, self._controllers)
         argv = [*self.binaries.kube_controller_manager, *flags]
 
         async def is_ready() -> bool:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster.binaries import KUBERNETES_VERSION, MODULE, cache_home, say
-from localcluster.build import NOT_OURS, Say, delete_tree, go_env, one_at_a_time
+from localcluster.build import Say, delete_tree, go_variables, one_at_a_time
 from localcluster.errors import BinariesMissing
 from localcluster.golang import find_go
 
@@ -110,20 +110,7 @@ def build_helm(target: Path, environment: Mapping[str, str], tell: Say) -> None:
 
 
 def _compile(compiler: Path, draft: Path, environment: Mapping[str, str]) -> None:
-    variables = {
-        **environment,
-        "GOCACHE": str(draft / "cache"),
-        "GOTMPDIR": str(draft),
-        "GOBIN": str(draft),
-        "GOTOOLCHAIN": "local",
-        "GOWORK": "off",
-        "CGO_ENABLED": "0",
-    }
-    for name in NOT_OURS:
-        variables.pop(name, None)
-    if not go_env(compiler, "GOMODCACHE", environment).is_dir():
-        # Nobody here programs in Go: the sources shall not stay either.
-        variables["GOMODCACHE"] = str(draft / "sources")
+    variables = {**go_variables(compiler, draft, environment), "GOBIN": str(draft)}
     flags = ["-trimpath", "-ldflags", f"-s -w {_stamps()}"]
     done = subprocess.run(
         [str(compiler), "install", *flags, f"{_PACKAGE}@{HELM_VERSION}"],

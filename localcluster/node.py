@@ -90,7 +90,7 @@ class Node:
         outside, self.address = await self._connect()
         return Network(outside, self.address, (self._tool("nsenter"), f"--net=/proc/{self.pid}/ns/net", "--"))
 
-    async def start(self, supervisor: Supervisor, kubeconfig: MakeKubeconfig, admin: AdminClient) -> None:
+    async def start(self, kubeconfig: MakeKubeconfig, admin: AdminClient) -> None:
         """Start what makes a node; returns once it is ready and Services route.  Raises: ComponentFailed."""
         programs = self._found
         await self._start_containerd()

@@ -20,6 +20,7 @@ from sharder.cache.ringobject import RingObject
 from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.api import PARTIAL, Api
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.reflector import Reflector
 from shardsdk.kube.selectors import Selector, exists
 from shardsdk.kube.store import Key
@@ -65,7 +66,7 @@ class Confirmation:
         self.rings_at: float = clock.monotonic()
         #: What of the leases the last list showed otherwise, as the cache had it.
         self._differed: Versions = {}
-        self._restarted_at = self._told_at = float("-inf")
+        self._restarts, self._news = AtMostEvery(2 * every_seconds), AtMostEvery(TELL_SECONDS)
         #: Told when the watch of leases begins anew: whatever else hung on the same API server hangs as well.
         self.when_behind: list[Callable[[], None]] = []
 
@@ -104,17 +105,14 @@ class Confirmation:
 
     def relist_leases(self, why: str) -> None:
         """The cache of leases cannot be right: list them anew, unless that was done a moment ago."""
-        now, failure = self._clock.monotonic(), self._leases.failure
-        if self._list_leases_anew() and now - self._told_at >= TELL_SECONDS:
-            self._told_at = now
+        failure = self._leases.failure
+        if self._list_leases_anew() and self._news.passes(self._clock.monotonic()):
             extra = {"why": why, "error": str(failure or "")}
             log.warning("leases are not what their watch shows; listing them anew", extra=extra)
 
     def _list_leases_anew(self) -> bool:
-        now = self._clock.monotonic()
-        if now - self._restarted_at < 2 * self._every_seconds:
+        if not self._restarts.passes(self._clock.monotonic()):
             return False
-        self._restarted_at = now
         self._differed = {}
         self._leases.restart()
         for tell in tuple(self.when_behind):

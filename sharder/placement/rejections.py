@@ -15,6 +15,7 @@ from weakref import WeakSet
 from sharder.backlog.objects import RingResource
 from sharder.core.summary import Refused
 from shardsdk.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotServed, ShardingError
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, SlimMeta
 
@@ -38,7 +39,7 @@ class Refusals:
         self._objects: set[tuple[GroupResource, str, str]] = set()
         #: When each was refused last, the longest ago first.
         self._refused_at: dict[tuple[GroupResource, str, str], float] = {}
-        self._quiet_until = float("-inf")
+        self._news = AtMostEvery(TELL_SECONDS)
         self._errors: WeakSet[ShardingError] = WeakSet()
         #: Told when there is something to tell.
         self.when_noted: list[Callable[[], None]] = []
@@ -91,10 +92,10 @@ class Refusals:
     def take(self, now: float) -> Refused | None:
         """The news, if there is any and it is time to tell it; `now` is monotonic."""
         first = self._first
-        if first is None or now < self._quiet_until:
+        if first is None or not self._news.passes(now):
             return None
         others = len(self._objects) - 1
-        self._first, self._quiet_until = None, now + TELL_SECONDS
+        self._first = None
         self._objects.clear()
         return Refused(first.resource, first.namespace, first.name, first.wanted, first.answer, others)
 

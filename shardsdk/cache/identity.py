@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shardsdk.cache.objects import metadata_of
+from shardsdk.cache.objects import Request, metadata_of
 from shardsdk.kube.selectors import Selector, absent, equals, join
 from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import Resource
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.protocol.verdict import Verdict, judge
 
@@ -92,3 +93,14 @@ class ShardIdentity:
         """What no shard has yet, of what `own` selects."""
         nobodys = absent(self.ring.shard)
         return Selector(nobodys) if own is None else Selector(join(nobodys, own.labels), own.fields)
+
+
+def facts_of(shard: Identity, resource: Resource, request: Request) -> dict[str, object]:
+    """What a log line about one of a shard's objects says besides its message."""
+    return {
+        "ring": shard.ring.ring,
+        "shard": shard.shard,
+        "resource": str(resource.group_resource),
+        "namespace": request.namespace,
+        "object": request.name,
+    }

@@ -30,7 +30,7 @@ from shardsdk.events.similar import Similar
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.pace import TokenBucket
+from shardsdk.kube.pace import AtMostEvery, TokenBucket
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
@@ -153,8 +153,8 @@ class EventRecorder:
         self._similar = Similar(self._limits.similar, self._limits.similar_within_seconds, self._limits.remembered)
         self._wake = asyncio.Event()
         self._on_dropped = on_dropped
-        #: When dropping for want of room was last told (monotonic), and what has been dropped since.
-        self._told_at: float | None = None
+        #: When dropping for want of room is told, and what has been dropped since it was.
+        self._crowding = AtMostEvery(TELL_DROPPED_SECONDS)
         self._untold = 0
         self.dropped: int = 0
 
@@ -244,12 +244,11 @@ class EventRecorder:
     def _crowded_out(self, key: _Key, count: int) -> None:
         self._count_dropped(count)
         self._untold += count
-        now = self._clock.monotonic()
-        if self._told_at is not None and now - self._told_at < TELL_DROPPED_SECONDS:
+        if not self._crowding.passes(self._clock.monotonic()):
             return
         fields = {"kind": key.regarding.kind, "object": key.regarding.name, "reason": key.reason}
         log.warning("events dropped: too many wait to be written", extra={**fields, "dropped": self._untold})
-        self._told_at, self._untold = now, 0
+        self._untold = 0
 
     def _find_due(self) -> tuple[_Key | None, float | None]:
         """The oldest Event that may be written now, else how long until one may (`None`: there is none)."""

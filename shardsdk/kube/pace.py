@@ -1,8 +1,9 @@
-"""Rates: so many at once, then so many a second."""
+"""Rates: so many at once, then so many a second; or once in so many seconds."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
@@ -34,6 +35,25 @@ class TokenBucket:
         """The one that was taken last was not used."""
         if self._per_second is not None:
             self._free_at -= 1 / self._per_second
+
+
+class AtMostEvery:
+    """What comes again and again passes once in so many seconds, as for what is told of it.  Reads no clock."""
+
+    __slots__ = ("_passed_at", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        #: Only while it counts: what is gone leaves nothing here.
+        self._passed_at: dict[Hashable, float] = {}
+
+    def passes(self, now: float, about: Hashable = None) -> bool:
+        """Whether it is time again, which whoever asks makes use of; each `about` has a time of its own."""
+        if now - self._passed_at.get(about, float("-inf")) < self._seconds:
+            return False
+        lately = {each: at for each, at in self._passed_at.items() if now - at < self._seconds}
+        self._passed_at = {**lately, about: now}
+        return True
 
 
 class Pace:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from shardsdk.errors import ConfigurationError, RetryRule, ShardingError
 from shardsdk.kube.api import Api
@@ -15,7 +13,8 @@ from shardsdk.kube.server import Access
 from shardsdk.logs import logger_of
 from shardsdk.protocol.namespaces import CoveredNamespaces
 from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
+from shardsdk.protocol.ranges import HashBy
+from shardsdk.protocol.rings import Ring
 
 log: Final = logger_of(__name__)
 
@@ -23,44 +22,6 @@ log: Final = logger_of(__name__)
 STARTING_SECONDS: Final = 10.0
 #: For how long a sharder may not have said what a ring by ranges covers before people are told.
 UNTOLD_SECONDS: Final = 30.0
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    assignment: str = BY_LABELS
-    hash_by: str = ""
-    namespace_selector: dict[str, Any] | None = None
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    generation: int = 0
-
-
-class _Condition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    observed_generation: int = 0
-    conditions: list[_Condition] | None = None
-    namespace_selector: dict[str, Any] | None = None
-
-
-class _Ring(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    @property
-    def covers(self) -> dict[str, Any] | None:
-        """Where the spec says nothing the sharder's default holds, which it writes into the status; `None`: neither."""
-        return self.status.namespace_selector if self.spec.namespace_selector is None else self.spec.namespace_selector
-
-    @property
-    def is_looked_at(self) -> bool:
-        """Whether a sharder has said all that it says of the ring as it is: one that tells no default has none."""
-        ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
-        return ready and self.status.observed_generation == self.metadata.generation
 
 
 class ByRanges(NamedTuple):
@@ -85,10 +46,8 @@ async def read_ring(
     began, ready, told = clock.monotonic(), False, False
     while True:
         try:
-            found = await api.get(CLUSTERRINGS, ring, model=_Ring)
-            spec = found.spec
-            by = hash_by_of(spec.assignment, spec.hash_by)
-            if by is None:
+            found = await api.get(CLUSTERRINGS, ring, model=Ring)
+            if (by := found.hash_by) is None:
                 return None
             if whatever_it_covers or found.covers is not None or found.is_looked_at:
                 return ByRanges(by, CoveredNamespaces.parse(found.covers))

@@ -24,14 +24,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from shardsdk.errors import ConfigurationError, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
-from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
+from shardsdk.protocol.ranges import HashBy
+from shardsdk.protocol.rings import Ring
 from shardsdk.queueing.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -44,38 +43,6 @@ log: Final = logger_of(__name__)
 READ_SECONDS: Final = 60.0
 #: How long a lease may be held before a sharder has written its state, and how often it is looked at then.
 UNSEEN_SECONDS: Final = 30.0
-
-
-class _Controlled(msgspec.Struct, frozen=True):
-    group: str = ""
-    resource: str = ""
-
-
-class _Main(msgspec.Struct, frozen=True, rename="camel"):
-    group: str = ""
-    resource: str = ""
-    controlled_resources: list[_Controlled] | None = None
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    resources: list[_Main] | None = None
-    assignment: str = BY_LABELS
-    hash_by: str = ""
-    namespace_selector: dict[str, Any] | None = None
-
-
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    namespace_selector: dict[str, Any] | None = None
-
-
-class _Ring(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    @property
-    def covers(self) -> Mapping[str, Any] | None:
-        """By its spec, or by the sharder's default, which its status tells; `None`: neither says."""
-        return self.status.namespace_selector if self.spec.namespace_selector is None else self.spec.namespace_selector
 
 
 class RingCheck:
@@ -169,7 +136,7 @@ class RingCheck:
 
     async def _look(self) -> None:
         try:
-            ring = await self._api.get(CLUSTERRINGS, self._ring, model=_Ring)
+            ring = await self._api.get(CLUSTERRINGS, self._ring, model=Ring)
         except ShardingError as error:
             if str(error) != self._failure:
                 log.warning(
@@ -180,7 +147,7 @@ class RingCheck:
             self._exists = not isinstance(error, NotFound)
             return
         self._failure, self._exists = "", True
-        found = hash_by_of(ring.spec.assignment, ring.spec.hash_by)
+        found = ring.hash_by
         if found is not self._hash_by:
             ways = {None: "labels", HashBy.NAMESPACE: "hashes of namespaces", HashBy.UID: "hashes of uids"}
             raise ConfigurationError(

@@ -88,7 +88,7 @@ def apply_patch(
             fields = ", ".join(".".join(path) for path in sorted(taken))
             raise Conflict(f"Apply failed: conflicts with {other[1]!r}: {fields}", status=409, reason="Conflict")
         paths -= taken
-    applied, null_at = _laid_over(current, body), partial(_null_at, schema_of, typed)
+    applied, null_at = merge(current, body, null_is_a_value=True), partial(_null_at, schema_of, typed)
     kept = wanted.union(*owned.values())
     for path in before - wanted:
         # A map that was applied empty stays for what is in it by now.
@@ -210,18 +210,6 @@ def _value(thing: Mapping[str, Any], path: Path) -> Any:
             return _ABSENT
         value = value[name]
     return value
-
-
-def _laid_over(target: Mapping[str, Any], applied: Mapping[str, Any]) -> Object:
-    """As a merge, but that null is a value."""
-    laid = dict(target)
-    for name, value in applied.items():
-        inner = laid.get(name)
-        if isinstance(value, Mapping):
-            laid[name] = _laid_over(inner if isinstance(inner, Mapping) else {}, value)
-        else:
-            laid[name] = copy_tree(value)
-    return laid
 
 
 def _without(thing: Object, path: Path, kept: Set[Path], null_at: Callable[[Object, Path], Any]) -> Object:

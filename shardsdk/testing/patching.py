@@ -21,19 +21,20 @@ def copy_tree(value: Any) -> Any:
     return value
 
 
-def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply a JSON merge patch (RFC 7396)."""
+def merge(target: Mapping[str, Any], patch: Mapping[str, Any], *, null_is_a_value: bool = False) -> dict[str, Any]:
+    """Apply a JSON merge patch (RFC 7396); where null is a value, nothing is taken away."""
     merged = dict(target)
     for key, value in patch.items():
-        if value is None:
+        if value is None and not null_is_a_value:
             merged.pop(key, None)
         elif isinstance(value, _SCALARS):
             merged[key] = value
         elif isinstance(value, _MAPPINGS):
             inner = merged.get(key)
-            merged[key] = merge(inner if isinstance(inner, _MAPPINGS) else {}, value)
+            inner = inner if isinstance(inner, _MAPPINGS) else {}
+            merged[key] = merge(inner, value, null_is_a_value=null_is_a_value)
         else:
-            merged[key] = _without_nulls(value)
+            merged[key] = copy_tree(value) if null_is_a_value else _without_nulls(value)
     return merged
 
 

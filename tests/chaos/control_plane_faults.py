@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from localcluster.components import Component
-from tests.chaos.process_faults import leases
+from tests.chaos.process_faults import leases, restart_sharders
 from tests.chaos.proxy import Storm
 from tests.chaos.rig import Rig
 
@@ -74,13 +74,7 @@ async def etcd_restored(rig: Rig, rng: Random) -> None:
         shutil.copytree(backup, data)
     await rig.store.set_back()
     rig.load()
-    for name in sorted(rig.installation.sharders):
-        replica = rig.installation.sharders[name]
-        rig.leave(name)
-        await replica.process.stop()
-        replica.process.start()
-        await rig.installation.ready(replica)
-        rig.keep(name)
+    await restart_sharders(rig)
     for name in sorted(rig.living):
         await rig.stop_shard(name)
         await rig.start_shard(name)

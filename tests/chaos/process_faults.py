@@ -160,6 +160,12 @@ async def ten_changes(rig: Rig, rng: Random) -> None:
 
 async def sharder_restarted(rig: Rig, rng: Random) -> None:
     """One replica after the other."""
+    await restart_sharders(rig)
+    await leases(rig, 1.0)
+
+
+async def restart_sharders(rig: Rig) -> None:
+    """In order, one replica after the other."""
     for name in sorted(rig.installation.sharders):
         replica = rig.installation.sharders[name]
         rig.leave(name)
@@ -167,7 +173,6 @@ async def sharder_restarted(rig: Rig, rng: Random) -> None:
         replica.process.start()
         await rig.installation.ready(replica)
         rig.keep(name)
-    await leases(rig, 1.0)
 
 
 async def emptied(rig: Rig) -> None:

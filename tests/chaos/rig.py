@@ -75,7 +75,6 @@ class Rig:
     sharders_run: Program = TODAY
     _starts: dict[str, itertools.count[int]] = field(default_factory=dict)
     _processes: dict[str, str] = field(default_factory=dict)
-    _grace: dict[str, int] = field(default_factory=dict)
     _loading: asyncio.Task[None] | None = None
     _objects: itertools.count[int] = field(default_factory=itertools.count)
     _values: itertools.count[int] = field(default_factory=lambda: itertools.count(1))

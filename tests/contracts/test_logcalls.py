@@ -1,7 +1,7 @@
 """Every log call: a constant message, and fields that name the ring, shard or object that it is about.
 
 What a line is about is read off its own words. Fields are read off the source: literals, what a function of the same
-file returns, what a variable was given.
+file returns or of one that it is imported from, what a variable was given.
 """
 
 from __future__ import annotations
@@ -166,9 +166,24 @@ def _keys(node: ast.expr, scope: ast.AST, tree: ast.AST) -> frozenset[str]:
         case ast.Name(id=name):
             return _common([_keys(each, scope, tree) for each in _given(name, scope)])
         case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
-            return _common([keys for function in ast.walk(tree) for keys in _returned(function, name, tree)])
+            home = _home(name, tree)
+            return _common([keys for function in ast.walk(home) for keys in _returned(function, name, home)])
         case _:
             return frozenset()
+
+
+def _home(name: str, tree: ast.AST) -> ast.AST:
+    """The file that has a function: the one that it is imported from, else this one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str() as module, names=names) if name in {each.name for each in names}:
+                return _parse(ROOT / f"{module.replace('.', '/')}.py")
+    return tree
+
+
+@cache
+def _parse(path: Path) -> ast.AST:
+    return ast.parse(path.read_text() if path.exists() else "")
 
 
 def _returned(function: ast.AST, name: str, tree: ast.AST) -> Iterator[frozenset[str]]:
