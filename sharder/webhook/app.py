@@ -23,6 +23,7 @@ from sharder.core.webhookconfig import webhook_path
 from sharder.webhook.owners import OwnerReader, OwnerUnread
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.serving.body import BodyReader, BodyRefused
 
@@ -178,8 +179,8 @@ class _Endpoint:
         self._on_assigned = on_assigned
         self._bodies = BodyReader(limits.review_bytes, limits.held_bytes, limits.body_seconds, CONSEQUENCE)
         self._owners = OwnerReader(api, limits.owner_reads, limits.owner_seconds)
-        #: When a ring's trouble was told last; names that are no ring's have one place together, under "".
-        self._complained: dict[tuple[Trouble, str], float] = {}
+        #: By trouble and ring; names that are no ring's have one place together, under "".
+        self._complaints = AtMostEvery(COMPLAINT_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call of the application's route."""
@@ -245,12 +246,8 @@ class _Endpoint:
 
     def _complain(self, trouble: Trouble, ring: str, problem: str, review: Review | None = None) -> None:
         """Log a problem, but not as often as callers can cause it, who choose the ring's name as well."""
-        now = self._clock.monotonic()
-        key = trouble, ring if self._views(ring) is not None else ""
-        if now - self._complained.get(key, float("-inf")) >= COMPLAINT_SECONDS:
-            # What is over tells nothing any more; so rings that are gone leave nothing here.
-            recent = {each: at for each, at in self._complained.items() if now - at < COMPLAINT_SECONDS}
-            self._complained = recent | {key: now}
+        known = ring if self._views(ring) is not None else ""
+        if self._complaints.passes(self._clock.monotonic(), (trouble, known)):
             extra = {"ring": ring, **_where(review), "outcome": trouble.value, "reason": problem}
             logger.warning("admission passed an object unlabelled", extra=extra)
 

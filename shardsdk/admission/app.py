@@ -13,6 +13,7 @@ from shardsdk.admission.metrics import WebhookMetrics
 from shardsdk.admission.review import NotAReview, Outcome, parse_review, render_verdict
 from shardsdk.admission.webhook import Webhook
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.logs import logger_of
 from shardsdk.serving.body import BodyReader, BodyRefused, Receive, Scope
 
@@ -49,8 +50,7 @@ class AdmissionApp:
         self._webhooks = {each.path: each for each in webhooks}
         self._metrics = metrics or WebhookMetrics()
         self._clock = clock or SystemClock()
-        #: When something about a webhook was told last (monotonic), by its name.
-        self._complained: dict[str, float] = {}
+        self._complaints = AtMostEvery(COMPLAINT_SECONDS)
         for each in self._webhooks.values():
             self._metrics.prepare(each.name)
         self._bodies = BodyReader(review_bytes, held_bytes, body_seconds, CONSEQUENCE)
@@ -89,9 +89,7 @@ class AdmissionApp:
         return verdict.outcome
 
     def _complain(self, webhook: Webhook, problem: str) -> None:
-        now = self._clock.monotonic()
-        if now - self._complained.get(webhook.name, float("-inf")) >= COMPLAINT_SECONDS:
-            self._complained[webhook.name] = now
+        if self._complaints.passes(self._clock.monotonic(), webhook.name):
             log.warning("Request to a webhook not answered", extra={"webhook": webhook.name, "reason": problem})
 
 

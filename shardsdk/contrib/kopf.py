@@ -192,7 +192,9 @@ class KopfShard:
             registry = operator.setdefault("registry", kopf.get_default_registry())
             self._check_handlers(registry)
             access = await load_access(self._kubeconfig, self._context)
-            lease = self._lease = ShardLease(access, self.ring, **self._options, on_deadline=_die)
+            lease = self._lease = ShardLease(
+                access, self.ring, **self._options, on_deadline=_die, mains=[each.group_resource for each in self._main]
+            )
             with self._stop_while_waiting():
                 async with lease, lease.client() as api, Relay(api.access, [lease.fence]) as session:
                     self._api = api

@@ -18,15 +18,14 @@ from typing import Final
 
 import kopf
 
-from shardsdk.cache.identity import ShardIdentity
-from shardsdk.cache.objects import Request
+from shardsdk.cache.identity import ShardIdentity, facts_of
 from shardsdk.contrib.kopf_daemons import Daemons
 from shardsdk.contrib.kopf_families import Child, Family, Whose, any_of
 from shardsdk.errors import NotFound, NotServed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import GroupResource
 from shardsdk.reconcile.inflight import InFlight
 
 log: Final = logger_of(__name__)
@@ -109,7 +108,7 @@ class Drains:
                 if isinstance(error, NotFound) and not isinstance(error, NotServed):
                     child.stopped = False  # its end is about to be told
                     continue
-                where = self._where(child.resource, child.request)
+                where = facts_of(self._identity, child.resource, child.request)
                 log.warning("Could not have daemons begin again; the owner's next change tries: %s", error, extra=where)
             else:
                 child.stopped = False
@@ -129,7 +128,7 @@ class Drains:
         seconds = PATIENCE_SECONDS
         while True:
             await self._clock.sleep(seconds)
-            where = self._where(family.main, family.request)
+            where = facts_of(self._identity, family.main, family.request)
             log.warning("A drain waits for what still runs: %s", await self._what_runs(family), extra=where)
             if self._at_work(family):
                 family.go_on()
@@ -156,15 +155,6 @@ class Drains:
 
     def _inflight_of(self, family: Family) -> InFlight:
         return self._inflight[family.main.group_resource]
-
-    def _where(self, resource: Resource, request: Request) -> dict[str, object]:
-        return {
-            "ring": self._identity.ring.ring,
-            "shard": self._identity.shard,
-            "resource": str(resource.group_resource),
-            "namespace": request.namespace,
-            "object": request.name,
-        }
 
 
 def _end_pauses(family: Family) -> None:

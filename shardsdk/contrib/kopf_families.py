@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import ShardIdentity, facts_of
 from shardsdk.cache.objects import Request, metadata_of, owner_of, request_of
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
@@ -231,13 +231,7 @@ class Families:
         try:
             found = await self._api.find(family.main, family.request.name, family.request.namespace or None)
         except ShardingError as error:
-            where = {
-                "ring": self._identity.ring.ring,
-                "shard": self._identity.shard,
-                "resource": str(family.main.group_resource),
-                "namespace": family.request.namespace,
-                "object": family.request.name,
-            }
+            where = facts_of(self._identity, family.main, family.request)
             log.warning("Could not find out where an owner is; its children wait: %s", error, extra=where)
             return
         if found is None or found.metadata.uid != family.uid:

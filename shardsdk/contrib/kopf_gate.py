@@ -24,7 +24,8 @@ from typing import Any, Final, Protocol
 
 import kopf
 
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import ShardIdentity, facts_of
+from shardsdk.cache.objects import Request
 from shardsdk.contrib.kopf_daemons import Daemons
 from shardsdk.contrib.kopf_drains import Drains
 from shardsdk.contrib.kopf_families import Families, Family, Whose
@@ -369,13 +370,8 @@ class Gate:
 
     def _where(self, passing: _Passing) -> dict[str, object]:
         metadata = passing.body["metadata"]
-        return {
-            "ring": self._identity.ring.ring,
-            "shard": self._identity.shard,
-            "resource": str(passing.name),
-            "namespace": metadata.get("namespace") or "",
-            "object": metadata["name"],
-        }
+        request = Request(metadata.get("namespace") or "", metadata["name"])
+        return facts_of(self._identity, passing.resource, request)
 
 
 def _as_kopfs(body: Any) -> kopf.Body:

@@ -1,4 +1,4 @@
-"""Pauses that grow, with jitter."""
+"""Pauses: those that grow, with jitter, and those that an answer asks for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ import math
 import random
 from typing import Final
 
+from shardsdk.errors import ApiError, TooManyRequests
+
 #: Doubling beyond this power changes nothing any more and would overflow in the end.
 _POWER_MAX: Final = 60
+#: An API server that has too much to do (429) may ask to be left alone for so long.  It asks for half a minute at the
+#: most itself.  Source: apiserver, util/flowcontrol/dropped_requests_tracker.go, maxRetryAfter = 32 seconds.
+ASKED_MAX_SECONDS: Final = 60.0
+#: Whoever cannot answer (503) may for so long: an API server that begins or ends asks for one second, a load balancer
+#: without a backend for a minute or an hour, and may be well a second later.
+UNWELL_MAX_SECONDS: Final = 5.0
+
+
+def asked_by(error: BaseException) -> float:
+    """For how many seconds whoever answered with `error` is to be left alone; 0.0: it has not asked for that."""
+    asked = (error.retry_after_seconds if isinstance(error, ApiError) else None) or 0.0
+    return min(asked, ASKED_MAX_SECONDS if isinstance(error, TooManyRequests) else UNWELL_MAX_SECONDS)
 
 
 def double(first_seconds: float, times: int, max_seconds: float) -> float:

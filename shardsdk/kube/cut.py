@@ -1,4 +1,4 @@
-"""Connections that are cut short, as event loops report them.
+"""Connections that are cut short, as event loops and requests report them.
 
 What a loop reports of a TLS connection that has broken is kept out of the log:
 whoever used the connection has been told.  All else goes where it went before.
@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
+from shardsdk.errors import ConnectionFailed
 from shardsdk.logs import logger_of
 
 log: Final = logger_of(__name__)
@@ -43,3 +44,16 @@ def is_cut(context: Mapping[str, Any]) -> bool:
     future = context.get("future")
     given_up = isinstance(future, asyncio.Future) and not isinstance(future, asyncio.Task)
     return given_up and isinstance(error, ConnectionError | ssl.SSLError)
+
+
+def is_broken(error: Exception) -> bool:
+    """Whether the connection broke under the request that ended with `error`, so that another may serve at once.
+
+    Where there was none (no address, nobody who listens, a certificate that does not fit, a proxy that refuses), or
+    nobody answers in time, that is not to be expected.
+    """
+    import aiohttp  # whoever names a lease need not load it; who has asked an API server has
+
+    cause = error.__cause__ if isinstance(error, ConnectionFailed) else None
+    never_made = isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError)
+    return cause is not None and not never_made and not isinstance(cause, TimeoutError)

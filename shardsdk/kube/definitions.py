@@ -47,7 +47,7 @@ async def apply_crds(
     for document in documents:
         name = document["metadata"]["name"]
         there = await _find(api, name)
-        version, own = _number(there), _number(document)
+        version, own = number_of(there), number_of(document)
         if version is not None and own is not None and version > own and not allow_less:
             log.warning(
                 "The definition on the cluster is newer than this program's; it stays as it is",
@@ -70,7 +70,7 @@ async def _find(api: Api, name: str) -> dict[str, Any]:
     return there
 
 
-def _number(definition: Mapping[str, Any]) -> int | None:
+def number_of(definition: Mapping[str, Any]) -> int | None:
     """The number that the definition says of itself, if any."""
     said = (definition["metadata"].get("annotations") or {}).get(VERSION_ANNOTATION, "")
     return int(said) if re.fullmatch("[0-9]{1,9}", said) else None

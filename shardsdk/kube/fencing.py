@@ -36,6 +36,7 @@ from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import FenceDoubted, is_doubted
+from shardsdk.kube.waits import ANSWER, WAIT
 from shardsdk.logs import logger_of
 
 log: Final = logger_of(__name__)
@@ -263,11 +264,17 @@ def limit_way(connection: Any, seconds: float) -> None:
 
     It would go on trying for many minutes, even for a process that has ended or
     is suspended, and the time granted to a write begins only when the API server
-    reads it.
+    reads it.  This holds until the limit is set anew, for whatever is sent over the
+    socket, and for the kernel's own questions whether the other side is there.
     """
+    _limit(connection, max(math.floor(seconds * 1000), 1))
+
+
+def _limit(connection: Any, milliseconds: int) -> None:
+    """As `limit_way`; 0: as long as the system goes on trying by itself."""
     if connection is not None and _TCP_USER_TIMEOUT is not None:
         with suppress(OSError):  # no TCP, or broken already
-            connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, max(math.floor(seconds * 1000), 1))
+            connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, milliseconds)
 
 
 #: The guard of the write that the current task is sending.  aiohttp builds its
@@ -288,6 +295,10 @@ class GuardedRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Called with a live connection in hand."""
+        if (wait := WAIT.get()) is not None:
+            wait.what = ANSWER
+        if conn.transport is not None:  # a write that went over it before, and is answered, had a limit of its own
+            _limit(conn.transport.get_extra_info("socket"), 0)
         guard = GUARD.get()
         if guard is not None:
             if guard.sent:

@@ -37,9 +37,11 @@ from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, se
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.outage import Outage, remedy_of
 from shardsdk.kube.pace import Pace
+from shardsdk.kube.resolver import Resolver
 from shardsdk.kube.server import Access
 from shardsdk.kube.sockets import make_connector
 from shardsdk.kube.turns import Turn, Turns
+from shardsdk.kube.waits import ADDRESS, ANSWER, CONNECTION, WAIT, Wait
 from shardsdk.kube.warnings import Warnings
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import LEASES
@@ -76,8 +78,6 @@ ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
 ATTEMPTS: Final = 6
 #: How often a write looks whether a doubted fence is open again.
 DOUBT_SECONDS: Final = 0.02
-#: What a request waits for once it is under way.
-ANSWER: Final = "answer from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +116,6 @@ class Observer:
         """Pass it on, if anybody listens."""
         if self.on_call is not None:
             self.on_call(verb.lower(), status, seconds)
-
-
-@dataclass(slots=True)
-class Wait:
-    """How long a request may still wait, by the monotonic clock, and what it waits for: `no ... HOST within 30 s`."""
-
-    until: float
-    what: str = ANSWER
 
 
 class Answer(aiohttp.ClientResponse):
@@ -177,6 +169,7 @@ class Sessions:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent,
         }
+        self._resolver = Resolver()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sessions: dict[Lane, aiohttp.ClientSession] = {}
         self._turns: dict[Lane, Turns] = {}
@@ -197,7 +190,11 @@ class Sessions:
 
     def _open(self, limit: int) -> aiohttp.ClientSession:
         connector = make_connector(
-            limit=limit, ssl=self.access.ssl, keepalive_timeout=KEEPALIVE_SECONDS, happy_eyeballs_delay=0.25
+            limit=limit,
+            ssl=self.access.ssl,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            happy_eyeballs_delay=0.25,
+            resolver=self._resolver,
         )
         return self.access.open_session(
             connector,
@@ -255,8 +252,11 @@ class Sessions:
             raise self._too_late(call, wait, answer_seconds) from error
 
     def _too_late(self, call: Call, wait: Wait, seconds: float) -> ConnectionFailed:
-        said = f"no {wait.what} {self.access.host} within {seconds:.1f} s"
-        if wait.what == ANSWER:  # for the rest it waits for, the API server can do nothing
+        what, of = wait.what, self.access.host
+        if what == CONNECTION and self._resolver.looking_up:
+            what, of = ADDRESS, self._resolver.looking_up[0]
+        said = f"no {what} {of} within {seconds:.1f} s"
+        if what in (ADDRESS, CONNECTION, ANSWER):  # the rest it waits for is this process's own
             self._outage.failed(said)
         return ConnectionFailed(f"{call.target}: {said}")
 
@@ -282,8 +282,11 @@ class Sessions:
             if turn is not None:
                 wait.what = "connection was free to"
                 await turn.take()
-            wait.what = ANSWER
-            response = await self._send(call, guard, credentials, stream=turn is None)
+            token = WAIT.set(wait)
+            try:
+                response = await self._send(call, guard, credentials, stream=turn is None)
+            finally:
+                WAIT.reset(token)
             if 200 <= response.status < 300:
                 return response
             error = await self._refuse(call, response)

@@ -6,8 +6,8 @@ import math
 import random
 from typing import Final
 
-from shardsdk.errors import ApiError, ShardingError
-from shardsdk.kube.backoff import Backoff, double
+from shardsdk.errors import ShardingError
+from shardsdk.kube.backoff import Backoff, asked_by, double
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import Resource
 
@@ -50,9 +50,9 @@ class Pauses:
         if outlived and error is None:
             self.last = 0.0
         else:
-            asked = error.retry_after_seconds if isinstance(error, ApiError) else None
+            asked = 0.0 if error is None else asked_by(error)
             most = lasted if healthy else math.inf
-            self.last = self._backoff.next(asked_seconds=asked or 0.0, most_seconds=most)
+            self.last = self._backoff.next(asked_seconds=asked, most_seconds=most)
         return self.last
 
 

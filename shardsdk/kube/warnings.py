@@ -32,7 +32,8 @@ class Warnings:
     def tell(self, target: Target, headers: Iterable[str]) -> None:
         """Log what of `headers` is new."""
         for text in (re.sub(r"\\(.)", r"\1", each) for header in headers for each in _WARNING.findall(header)):
-            kind = (target.verb, target.group, target.resource, text)
+            # A field of each entry of a list, `spec.ranges[17].from`, is one field.
+            kind = (target.verb, target.group, target.resource, re.sub(r"\[\d+\]", "[]", text))
             if not text or kind in self._told:
                 continue
             if len(self._told) >= MAX_REMEMBERED:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from shardsdk.errors import ApiError, FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
+from shardsdk.errors import FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
+from shardsdk.kube.backoff import asked_by
 from shardsdk.kube.doubts import FenceDoubted
 
 #: So many errors of a group are named.
@@ -91,6 +92,5 @@ def _describe(error: BaseException) -> str:
 
 
 def _patience(error: ShardingError) -> tuple[bool, bool, float, float]:
-    asked = error.retry_after_seconds if isinstance(error, ApiError) else None
     leased = not isinstance(error, FenceClosed | LeaseLost)
-    return leased, not is_refresh(error), asked or 0.0, error.longest_pause_seconds
+    return leased, not is_refresh(error), asked_by(error), error.longest_pause_seconds

@@ -20,7 +20,9 @@ raises a group of errors        as those, if all mean the same; else as anything
 runs longer than its limit      cancelled, comes back after its backoff
 ==============================  ==============================================
 
-What one says holds until the next, which an event may bring earlier: whatever that says takes its place.
+What one says holds until the next, which an event may bring earlier: whatever that says takes its place.  An item
+comes back with the priority it was handed out with, unless the outcome names one: what was listed and polls, or fails,
+does not get ahead of what was listed and had no turn yet.
 
 Does: contain whatever a reconcile raises, and does to its task: each has one of its
 own, with context variables of its own; cancel one reconcile by its item.
@@ -40,7 +42,8 @@ from typing import Any, Final, Generic, TypeVar, assert_never
 
 from prometheus_client import Counter
 
-from shardsdk.errors import ApiError, ConfigurationError, RetryRule, ShardingError, TerminalError
+from shardsdk.errors import ConfigurationError, RetryRule, ShardingError, TerminalError
+from shardsdk.kube.backoff import ASKED_MAX_SECONDS, asked_by
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
 from shardsdk.queueing.metrics import ControllerMetrics
@@ -53,10 +56,6 @@ K = TypeVar("K", bound=Hashable)
 
 #: More workers than this do not help: one event loop serves them all.
 MAX_CONCURRENCY: Final = 1000
-#: An answer may ask to leave the API server alone for so long.  It asks for half a minute at the most itself; a load
-#: balancer in front of it may ask for an hour, and be well a second later.
-#: Source: apiserver, util/flowcontrol/dropped_requests_tracker.go, maxRetryAfter = 32 seconds.
-ASKED_MAX_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,12 @@ class Done:
 class Requeue:
     """Come back after the item's backoff; no error, just not there yet.
 
+    `priority` `None`: the one it came with this time; a change meanwhile brings it back fresh, and sooner.
+
     Raises: ConfigurationError for a priority that is none.
     """
 
-    priority: Priority = Priority.FRESH
+    priority: Priority | None = None
 
     def __post_init__(self) -> None:
         _check_priority(self.priority)
@@ -79,13 +80,13 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class RequeueAfter:
-    """Come back in `seconds`; zero or less: after the item's backoff, as `Requeue` does.
+    """Come back in `seconds`; zero or less: after the item's backoff, as `Requeue` does; `priority` as there.
 
     Raises: ConfigurationError for what is no finite number, or a priority that is none.
     """
 
     seconds: float
-    priority: Priority = Priority.FRESH
+    priority: Priority | None = None
 
     def __post_init__(self) -> None:
         if not is_finite(self.seconds):
@@ -113,8 +114,8 @@ def is_finite(seconds: Any) -> bool:
     return isinstance(seconds, Real) and math.isfinite(seconds)
 
 
-def _check_priority(priority: Priority) -> None:
-    if priority not in tuple(Priority):
+def _check_priority(priority: Priority | None) -> None:
+    if priority is not None and priority not in tuple(Priority):
         raise ConfigurationError(
             f"{priority!r} is no priority of a reconcile: use Priority.FRESH or Priority.BULK, or leave it out"
         )
@@ -139,7 +140,8 @@ def checked(outcome: object, controller: str) -> Outcome:
 class WorkerPool(Generic[K]):
     """Runs `reconcile(item)` for the items of `queue`, `concurrency` at once.
 
-    `timeout_seconds` is the limit of one reconcile (`None`: none).
+    `timeout_seconds` is the limit of one reconcile (`None`: none).  One that the API server has answered is tried again
+    when that asks for it, but after `asked_max_seconds` at the latest.
     """
 
     def __init__(
@@ -151,6 +153,7 @@ class WorkerPool(Generic[K]):
         clock: Clock,
         concurrency: int = 1,
         timeout_seconds: float | None = None,
+        asked_max_seconds: float = ASKED_MAX_SECONDS,
         metrics: ControllerMetrics | None = None,
     ) -> None:
         if not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -161,6 +164,7 @@ class WorkerPool(Generic[K]):
         self._reconcile = reconcile
         self._clock = clock
         self._timeout_seconds = timeout_seconds
+        self._asked_max_seconds = asked_max_seconds
         self._metrics = metrics
         self._running: dict[K, _Attempt] = {}
         #: The error of each item whose stack was logged last.
@@ -289,10 +293,9 @@ class WorkerPool(Generic[K]):
                 pause = self.queue.add_rate_limited(item)
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case ShardingError():
-                asked = meant.retry_after_seconds if isinstance(meant, ApiError) else None
                 pause = self.queue.add_rate_limited(
                     item,
-                    at_least_seconds=min(asked or 0.0, ASKED_MAX_SECONDS),
+                    at_least_seconds=min(asked_by(meant), self._asked_max_seconds),
                     at_most_seconds=meant.longest_pause_seconds,
                 )
                 log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))

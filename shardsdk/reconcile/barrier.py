@@ -41,6 +41,7 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
 from shardsdk.queueing.queue import Priority
+from shardsdk.reconcile.childlists import LateLists, ListPauses
 from shardsdk.reconcile.state import Arrival, Awaited, Child, ChildEvent, Children, ObjectState, ObjectStates
 
 log: Final = logger_of(__name__)
@@ -50,11 +51,6 @@ CATCH_UP_SECONDS: Final = 30.0
 #: A child that is without a label for so long may stay so; its owner must not.  A sharder
 #: labels some hundreds a second, so this is enough for a resource that has 100,000.
 UNLABELLED_SECONDS: Final = 600.0
-#: Lists take no more than this share of the time: after one, we wait four times
-#: as long as it took, and more owners share the next.
-LIST_SHARE: Final = 0.2
-#: And there are no more than twenty a second, however quick they are.
-LIST_PAUSE_SECONDS: Final = 0.05
 
 #: A moment so near is waited for no shorter: clocks differ, and time must pass.
 _SOON_SECONDS: Final = 0.001
@@ -104,6 +100,8 @@ class Barrier:
         self._unanswered = False
         self._arrivals = asyncio.Event()
         self._awaited = Awaited()
+        self._late = LateLists(self._waiting, clock)
+        self._pauses = ListPauses()
 
     def arrived(self, owner: Request, uid: str, priority: Priority = Priority.FRESH) -> None:
         """`owner` has just come: it waits, even if it passed before, and is woken when it may pass."""
@@ -164,6 +162,11 @@ class Barrier:
 
     async def run(self) -> None:
         """Serve waiting owners until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._late.run())
+            await self._serve()
+
+    async def _serve(self) -> None:
         while True:
             await self._wait_for_arrivals()
             listing = {owner: state for owner, state in self._waiting.items() if state.children is Children.LISTING}
@@ -174,8 +177,9 @@ class Barrier:
                 # Before settling: who falls into doubt meanwhile has another write to wait for.
                 if self._unanswered:
                     self._unanswered = False
-                    await self._settle()
-                pause = max(await self._learn_children(batch) * (1 / LIST_SHARE - 1), LIST_PAUSE_SECONDS)
+                    with self._late.held_up():
+                        await self._settle()
+                pause = self._pauses.after(await self._learn_children(batch))
             except ShardingError as error:
                 log.warning("Children could not be listed; their owners wait", extra={"error": str(error)})
                 self._arrivals.set()
@@ -251,9 +255,10 @@ class Barrier:
         since: dict[str, float] = {}
         owners = {uid: owner for owner, (uid, _) in batch.items()}
         for cache in self._children:
-            # In this order: what is labelled meanwhile is in both lists, and not in none.
-            listed += await self._list_unassigned(cache, owners, since)
-            listed += await _list_children(cache, owners)
+            with self._late.listing(cache.resource.group_resource):
+                # In this order: what is labelled meanwhile is in both lists, and not in none.
+                listed += await self._list_unassigned(cache, owners, since)
+                listed += await _list_children(cache, owners)
         self._unassigned_since = since
         self._conclude(batch, listed)
         return self._clock.monotonic() - begun

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import ShardIdentity, facts_of
 from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -63,7 +63,12 @@ class Departures:
             clock, name=f"departures/{cache.resource.group_resource}", rate_limit=RETRY
         )
         self._workers: WorkerPool[Request] = WorkerPool(
-            self._queue.name, self._ask, self._queue, clock=clock, concurrency=CONCURRENT_QUESTIONS
+            self._queue.name,
+            self._ask,
+            self._queue,
+            clock=clock,
+            concurrency=CONCURRENT_QUESTIONS,
+            asked_max_seconds=RETRY.max_seconds,
         )
         cache.listen(self._observe)
 
@@ -89,13 +94,7 @@ class Departures:
             return
         log.warning(
             "Reconcile cancelled: its object, which is being deleted, is another shard's",
-            extra={
-                "ring": self._shard.ring.ring,
-                "shard": self._shard.shard,
-                "resource": str(resource.group_resource),
-                "namespace": request.namespace,
-                "object": request.name,
-            },
+            extra=facts_of(self._shard, resource, request),
         )
         self._cancel(request)
 

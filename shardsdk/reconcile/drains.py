@@ -21,13 +21,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import ShardIdentity
+from shardsdk.cache.identity import ShardIdentity, facts_of
 from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import Conflict, NotFound, NotServed
 from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
@@ -60,13 +61,13 @@ _AT_ONCE_SECONDS: Final = 0.001
 class Unserved:
     """A type that is not served: for a while, or it is gone for good, and nothing tells of the end of its objects."""
 
-    __slots__ = ("_clock", "_failed_at", "_since", "_told_at")
+    __slots__ = ("_clock", "_failed_at", "_news", "_since")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since = 0.0
         self._failed_at = float("-inf")
-        self._told_at = float("-inf")
+        self._news = AtMostEvery(TELL_SECONDS)
 
     def again_in(self) -> float:
         """It is not; seconds until it is worth another try: as many as that has lasted."""
@@ -78,11 +79,7 @@ class Unserved:
 
     def is_to_be_told(self) -> bool:
         """Whether people should hear of it again; whoever asks tells them."""
-        now = self._clock.monotonic()
-        if now - self._told_at < TELL_SECONDS:
-            return False
-        self._told_at = now
-        return True
+        return self._news.passes(self._clock.monotonic())
 
     def over(self) -> None:
         """It is served."""
@@ -125,7 +122,12 @@ class Drains:
             clock, name=f"drains/{cache.resource.group_resource}", rate_limit=RETRY
         )
         self._workers: WorkerPool[Request] = WorkerPool(
-            self._queue.name, self._acknowledge, self._queue, clock=clock, concurrency=CONCURRENT_ACKNOWLEDGEMENTS
+            self._queue.name,
+            self._acknowledge,
+            self._queue,
+            clock=clock,
+            concurrency=CONCURRENT_ACKNOWLEDGEMENTS,
+            asked_max_seconds=RETRY.max_seconds,
         )
         inflight.listen(self._began)
         cache.listen(self._observe)
@@ -311,10 +313,4 @@ class Drains:
         log.debug("Drain acknowledged", extra=self._where(request))
 
     def _where(self, request: Request) -> dict[str, object]:
-        return {
-            "ring": self._shard.ring.ring,
-            "shard": self._shard.shard,
-            "resource": str(self._cache.resource.group_resource),
-            "namespace": request.namespace,
-            "object": request.name,
-        }
+        return facts_of(self._shard, self._cache.resource, request)

@@ -21,7 +21,7 @@ Refuses: to touch anything else; other objects are written as the caller says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -32,6 +32,14 @@ from shardsdk.errors import ConfigurationError, Conflict, ConnectionFailed, NotF
 from shardsdk.kube.api import Api, Operation, T
 from shardsdk.kube.identity import identify
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
+
+
+def only_at(version: str) -> dict[str, str]:
+    """What has a JSON patch refused with 409 unless the object is at `version`; of several the last counts.
+
+    Not `test`: the API server answers that with 422.
+    """
+    return {"op": "add", "path": "/metadata/resourceVersion", "value": version}
 
 
 class WriteRecorder(Protocol):
@@ -159,7 +167,7 @@ class OwnApi(Api):
         request = Request(operation.namespace or "", operation.name)
         if verb != "create" and self._is_owner(operation.resource, request):
             if not isinstance(body, Mapping):
-                return replace(operation, body=self._test_version(body or ()))
+                return replace(operation, body=[*(body or ()), only_at(self._version)])
             return replace(operation, body=self._at_version(self._label(body) if verb == "update" else body))
         return replace(operation, body=self._label(body)) if child and isinstance(body, Mapping) else operation
 
@@ -236,13 +244,6 @@ class OwnApi(Api):
         """The same write, refused with 409 unless the object is the one that was read."""
         metadata = body.get("metadata") or {}
         return {**body, "metadata": {**metadata, "resourceVersion": metadata.get("resourceVersion") or self._version}}
-
-    def _test_version(self, operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The same for a JSON patch.  Not by `test`: the API server answers that with 422 instead of 409.
-
-        At its end, since of two versions the last is taken.
-        """
-        return [*operations, {"op": "add", "path": "/metadata/resourceVersion", "value": self._version}]
 
     def _note(self, resource: Resource, made: object) -> None:
         found = identify(made)

@@ -24,6 +24,7 @@ from shardsdk.kinds.wire import encode, fields_sent
 from shardsdk.kube.api import PARTIAL, Api, PatchKind, T
 from shardsdk.protocol.names import pointer_part
 from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.reconcile.ownapi import only_at
 
 SECRETS: Final = GroupResource("", "secrets")
 #: So many entries are named.
@@ -70,7 +71,7 @@ async def send_apply(
             raise error from None  # it is not there
         if emptied := parts_to_empty(there, body, owner, subresource, str(error)):
             # Of this version: by now there may be something of others in them, which makes a Conflict.
-            version = {"op": "add", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]}
+            version = only_at(there["metadata"]["resourceVersion"])
             changes = [version, *({"op": "replace", "path": each, "value": emptied[each]} for each in emptied)]
             with _told_of(error, resource, emptied):
                 await api.patch(

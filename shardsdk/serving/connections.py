@@ -16,6 +16,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.logs import logger_of
 from shardsdk.process.waiting import Waiting
 
@@ -37,16 +38,15 @@ class Complaints:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told_at = float("-inf")
+        self._rate = AtMostEvery(COMPLAINT_SECONDS)
         self._refused = 0
 
     def make(self, peer: str, reason: str) -> None:
         """`peer` has sent what is refused for `reason`."""
         self._refused += 1
-        now = self._clock.monotonic()
-        if now - self._told_at >= COMPLAINT_SECONDS:
+        if self._rate.passes(self._clock.monotonic()):
             fields = {"peer": peer, "reason": reason, "refused": self._refused}
-            self._told_at, self._refused = now, 0
+            self._refused = 0
             log.warning("Request refused before a webhook was asked", extra=fields)
 
 

@@ -21,7 +21,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "GRANT_WHAT_IS_HELD": Fault(
         "a range is granted only when no other shard's lease holds it",
         "sharder.core.ranges",
-        "((target & free) - _others(held, shard))",
+        "claims.without_others(shard, target & free)",
         "(target & free)",
         STEPS,
     ),
@@ -35,7 +35,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "REBUILD_WHAT_TWO_CLAIM": Fault(
         "what two shards claim to hold is nobody's in an assignment that is rebuilt",
         "sharder.core.ranges",
-        "alone = ranges - _others(held if shard in presumed else said, shard)",
+        "alone = (claims if shard in presumed else said).without_others(shard, ranges)",
         "alone = ranges",
         STEPS,
     ),
@@ -105,9 +105,16 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "FORGET_WHO_ENDS_WORK": Fault(
         "whoever a range was taken from is waited for though its lease is gone",
         "sharder.ranges.homes",
-        "for shard in missed | ending}",
-        "for shard in missed}",
+        "(shard in bound if shard in names else shard not in named)",
+        "shard in bound and shard in names",
         TRANSIT[1:],
+    ),
+    "TAKE_A_NAMESAKES_LEASE_FOR_ITS_OWN": Fault(
+        "a shard whose lease is gone is waited for though another of its name has given one back elsewhere",
+        "sharder.ranges.homes",
+        "for key in looked_for - there}",
+        "for key in looked_for if key[0] not in {name for name, _ in there}}",
+        HOMES,
     ),
     "SAY_WHOSE_IT_WAS_ONCE": Fault(
         "whose a range was is said until its lease shows that it has let go",
@@ -301,7 +308,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "FORGET_SINCE_WHEN": Fault(
         "a range is on its way since the first part of it was",
         "sharder.core.rangestatus",
-        "min((each.since for each in known if _meet(each, span)), default=now)",
+        "min((each.since for each in _meeting(known, span[0], span[1])), default=now)",
         "now",
         TOLD,
     ),

@@ -52,6 +52,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "if True:",
         KEEPER,
     ),
+    "TWINS_SHARE_A_POD": Fault(
+        "of the living processes of a pod one says its UID as its instance",
+        "shardsdk.lease.incarnation",
+        "            return True\n",
+        "            return False\n",
+        ("tests/unit/shardsdk/lease/test_seat.py",),
+    ),
     "TRUST_ANY_RENEWAL": Fault(
         "a renewal that this process did not write is another's",
         "shardsdk.lease.keeper",
@@ -240,6 +247,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "self.hold.extend(renewed.hold_ends_at)",
         LAPSES,
     ),
+    "A_LOST_HOLD_MISSES_NOTHING": Fault(
+        "work under a lost lease has none of the time to end that this machine has missed",
+        "shardsdk.lease.hold",
+        "return self._left(counts_missed=self._lost or self._closed)",
+        "return self._left(counts_missed=False)",
+        ("tests/unit/shardsdk/lease/test_hold.py",),
+    ),
     # -- the shard and its objects -------------------------------------------
     "RECONCILE_WHILE_DRAINING": Fault(
         "a shard reconciles an object only while no drain label is on it",
@@ -321,10 +335,10 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "BARRIER_LOSES_THE_LABELLED": Fault(
         "a child that is labelled meanwhile is found in one of two lists",
         "shardsdk.reconcile.barrier",
-        "            listed += await self._list_unassigned(cache, owners, since)\n"
-        "            listed += await _list_children(cache, owners)\n",
-        "            listed += await _list_children(cache, owners)\n"
-        "            listed += await self._list_unassigned(cache, owners, since)\n",
+        "                listed += await self._list_unassigned(cache, owners, since)\n"
+        "                listed += await _list_children(cache, owners)\n",
+        "                listed += await _list_children(cache, owners)\n"
+        "                listed += await self._list_unassigned(cache, owners, since)\n",
         BARRIER,
     ),
     "EXPECT_WHAT_WAS_SEEN": Fault(

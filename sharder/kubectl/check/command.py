@@ -8,6 +8,7 @@ from typing import Final
 
 from sharder.core.ringspec import AssignBy
 from sharder.kubectl.check.cluster import check_sharder, check_strangers
+from sharder.kubectl.check.definitions import check_definitions, read_definitions
 from sharder.kubectl.check.evidence import Evidence
 from sharder.kubectl.check.findings import Finding, Level, failed, unknown
 from sharder.kubectl.check.rings import check_ring
@@ -62,6 +63,7 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
     leading = await read_leader(session.api, reader, sharder.lease)
     evidence = Evidence(reader, sharder, leading, probe)
     shared = list(check_sharder(leading, await evidence.denied(), sharder, reader.gaps.found))
+    shared += check_definitions(await read_definitions(reader), reader.gaps.found)
     if rings is None:
         shared += [unknown("rings", f"{gap.what}: {gap.why}", gap.remedy) for gap in reader.gaps.found[:1]]
     elif ring is None:

@@ -30,7 +30,7 @@ def explain_range(known: Known, seen: SeenRanges) -> Explanation:
         outcome=None,
         because=tuple(_because(known, seen, place)),
         then=_then(known, seen, place, ignored=ignored),
-        missing=tuple(_missing(known, seen, place)) if in_place is False else (),
+        missing=tuple(_missing(known, place)) if in_place is False else (),
         in_place=in_place,
     )
 
@@ -79,7 +79,7 @@ def _then(known: Known, seen: SeenRanges, place: Place, *, ignored: bool) -> str
     return f"{place.named} takes it as soon as no other shard's lease holds it"
 
 
-def _missing(known: Known, seen: SeenRanges, place: Place) -> Iterator[str]:
+def _missing(known: Known, place: Place) -> Iterator[str]:
     name = known.ring.spec.name
     if known.membership is not None and not known.membership.available:
         yield (

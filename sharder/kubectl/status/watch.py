@@ -1,11 +1,13 @@
 """`kubectl sharding status --watch`: read again at intervals, and shown.
 
 A terminal is redrawn; elsewhere what has changed is appended.  It reads for a
-tenth of the time at most, however large the cluster and however busy.
+tenth of the time at most, however large the cluster and however busy; while
+reads fail, it tries again sooner.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -22,6 +24,8 @@ from shardsdk.errors import ConfigurationError, ShardingError
 
 #: Of the time that a refresh took, this many times as long passes until the next one begins.
 REST: Final = 9
+#: But so long at most after one that failed: most of its time was waiting, and then its end is what people wait for.
+FAILED_REST_SECONDS: Final = 15.0
 
 _CLEAR, _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -31,13 +35,14 @@ async def watch_status(session: Session, ring: str | None, interval_seconds: flo
     on_terminal = session.for_people and session.out.isatty()
     essence: object = None
     while True:
-        began, before = session.clock.monotonic(), essence
+        began, before, longest = session.clock.monotonic(), essence, math.inf
         try:
             view = await read_view(session, ring)
             lines, essence = make_frame(session, view, compact=True).lines, _essence_of(view)
         except Exception as error:
             essence = lines = [_passing(error)]
-        pause = max(interval_seconds, REST * (session.clock.monotonic() - began))
+            longest = FAILED_REST_SECONDS
+        pause = max(interval_seconds, min(REST * (session.clock.monotonic() - began), longest))
         if on_terminal:
             _redraw(session, f"every {round(pause, 1):g} s, Ctrl-C ends", lines, first=before is None)
         elif essence != before:

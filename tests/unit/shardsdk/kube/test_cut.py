@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import logging
 import random
+import socket
+import ssl
 import subprocess
 import sys
 import warnings
@@ -16,13 +19,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import uvloop
+from aiohttp.client_reqrep import ConnectionKey
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ConnectionFailed, ServerError, ShardingError
 from shardsdk.kube.client import Client
 from shardsdk.kube.credentials import FixedCredentials
-from shardsdk.kube.cut import hush_cut_connections, is_cut
+from shardsdk.kube.cut import hush_cut_connections, is_broken, is_cut
 from shardsdk.kube.server import Access, Server, make_access
 from tests.kube_configs import certificate
 from tests.kube_fakes import CONFIGMAPS, FakeFence
@@ -135,3 +142,37 @@ def test_a_bug_in_a_protocol_is_no_cut_connection() -> None:
     assert not is_cut({"protocol": SSLProtocol(), "exception": RuntimeError("something else")})
     closed = RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
     assert is_cut({"protocol": SSLProtocol(), "exception": closed})
+
+
+THERE = ConnectionKey("api.example", 443, True, True, None, None, None)
+ASKED = aiohttp.RequestInfo(URL("https://api.example"), "CONNECT", CIMultiDictProxy(CIMultiDict()))
+
+
+def _failed(cause: BaseException | None) -> ConnectionFailed:
+    error = ConnectionFailed("patch leases a: it failed")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "broken"),
+    [
+        (_failed(aiohttp.ServerDisconnectedError()), True),
+        (_failed(aiohttp.ClientPayloadError()), True),
+        (_failed(ConnectionResetError(errno.ECONNRESET, "reset")), True),
+        (_failed(aiohttp.ClientOSError(errno.ETIMEDOUT, "what was sent has no receipt")), True),
+        (_failed(aiohttp.ClientConnectorError(THERE, ConnectionRefusedError(errno.ECONNREFUSED, "refused"))), False),
+        (_failed(aiohttp.ClientConnectorError(THERE, OSError(errno.EHOSTUNREACH, "no route to host"))), False),
+        (_failed(aiohttp.ClientConnectorDNSError(THERE, OSError(socket.EAI_AGAIN, "no address"))), False),
+        (_failed(aiohttp.ClientConnectorCertificateError(THERE, ssl.SSLCertVerificationError("expired"))), False),
+        (_failed(aiohttp.ClientHttpProxyError(ASKED, (), status=502)), False),
+        (_failed(TimeoutError()), False),
+        (_failed(aiohttp.ServerTimeoutError()), False),
+        (_failed(None), False),
+        (ServerError("etcd is away", status=500), False),
+    ],
+)
+def test_a_broken_connection_is_told_from_one_that_is_not_made_and_from_an_answer(
+    error: ShardingError, broken: bool
+) -> None:
+    assert is_broken(error) is broken

@@ -7,11 +7,17 @@ import asyncio
 import pytest
 
 from shardsdk.errors import ConnectionFailed
-from shardsdk.kube.pace import Pace
+from shardsdk.kube.pace import AtMostEvery, Pace
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 from tests.kube_fakes import CONFIGMAPS, ManualClock
 from tests.kube_server import config_map, says, talking
+
+
+def test_what_comes_again_and_again_passes_once_in_so_many_seconds_each_for_itself() -> None:
+    news = AtMostEvery(10.0)
+    comes = [(5.0, "a"), (5.0, "b"), (14.9, "a"), (15.0, "a"), (15.1, "b"), (24.9, "a"), (25.0, "a")]
+    assert [moment for moment, about in comes if news.passes(moment, about)] == [5.0, 5.0, 15.0, 15.1, 25.0]
 
 
 async def turns() -> None:

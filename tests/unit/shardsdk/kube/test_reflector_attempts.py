@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from shardsdk.errors import (
+    ApiError,
     ConnectionFailed,
     Forbidden,
     Gone,
@@ -17,6 +18,7 @@ from shardsdk.errors import (
     StreamInterrupted,
     TooManyRequests,
 )
+from shardsdk.kube.backoff import UNWELL_MAX_SECONDS
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.streams import HEALTHY_SECONDS, PAUSE_MAX_SECONDS
@@ -120,11 +122,18 @@ async def test_it_waits_as_long_as_the_api_server_asks() -> None:
         assert api.clock.pauses == [7.0]
 
 
-async def test_it_waits_no_longer_than_after_failures_of_its_own_whatever_is_asked() -> None:
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (TooManyRequests("later", status=429, retry_after_seconds=3600.0), PAUSE_MAX_SECONDS),
+        (ServerError("no backend", status=503, retry_after_seconds=3600.0), UNWELL_MAX_SECONDS),
+    ],
+    ids=["too many requests", "no backend"],
+)
+async def test_it_waits_no_longer_than_is_sensible_whatever_is_asked(error: ApiError, seconds: float) -> None:
     """A load balancer may ask for an hour, and be well a second later."""
-    busy = ServerError("no backend", status=503, retry_after_seconds=3600.0)
-    async with playing([busy]) as (api, _, _told):
-        assert api.clock.pauses == [PAUSE_MAX_SECONDS]
+    async with playing([error]) as (api, _, _told):
+        assert api.clock.pauses == [seconds]
 
 
 async def test_a_resource_that_is_gone_keeps_what_was_known_and_is_asked_for_again() -> None:

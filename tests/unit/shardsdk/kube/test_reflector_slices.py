@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shardsdk.errors import Gone, ServerError, ShardingError, TooManyRequests
 from shardsdk.kube.slices import Slice
 from shardsdk.protocol.objects import SlimMeta
-from shardsdk.protocol.ranges import SPACE, HashBy, HashRanges
+from shardsdk.protocol.ranges import NOWHERE, SPACE, HashBy, HashRanges
 from tests.kube_fakes import Hold, Step, added, bookmark, deleted, listed, modified, playing
 
 LOW, HIGH = HashRanges.of((0, SPACE // 2)), HashRanges.of((SPACE // 2, SPACE))
@@ -106,3 +108,35 @@ async def test_a_position_that_is_lost_meanwhile_has_everything_listed() -> None
             ("list", None), ("watch", "10"), ("watch", None),
         ]  # fmt: skip
         assert sorted(each.metadata.name for each in mine.store) == ["a", "b"]
+
+
+async def test_of_nothing_it_asks_nothing_until_there_is_something_to_show() -> None:
+    async with playing(
+        [added("a", 9, uid=OURS), listed(10), Hold()], [added("a", 9, uid=OURS), listed(20), Hold()], part=part()
+    ) as (api, mine, told):
+        mine.show(NOWHERE)
+        assert mine.position is None
+        async with asyncio.timeout(5):
+            await mine.listed(mine.restart())
+        await asyncio.sleep(0.01)
+        assert [(each.verb, each.closed) for each in api.asked] == [("watch", True)]
+        assert (mine.position, mine.failure, len(mine.store)) == (None, None, 0)
+        api.idle.clear()
+        mine.show(LOW)
+        await api.idle.wait()
+        assert [(each.verb, each.version) for each in api.asked[1:]] == [("watch", None)]
+        assert told.story == ["added a@9*", "deleted a@9*", "added a@9*"]
+        assert mine.position == "20"
+
+
+async def test_what_is_taken_away_and_given_back_at_once_is_listed_with_all_the_rest() -> None:
+    """Not beside a watch: there is nothing left that it would be for."""
+    async with playing(
+        [added("a", 9, uid=OURS), listed(10), Hold()], [added("a", 15, uid=OURS), listed(20), Hold()], part=part()
+    ) as (api, mine, _):
+        api.idle.clear()
+        mine.show(NOWHERE)
+        mine.show(LOW)
+        await api.idle.wait()
+        assert [(each.verb, each.version) for each in api.asked[1:]] == [("watch", None)]
+        assert mine.position == "20"

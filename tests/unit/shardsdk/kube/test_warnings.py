@@ -45,6 +45,14 @@ def test_another_warning_and_another_kind_of_request_are_told_as_well(caplog: py
     ]
 
 
+def test_a_field_that_every_entry_of_a_list_has_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    heard, target = Warnings(), Target("patch", "", "configmaps")
+    for at in (0, 17, 18):
+        heard.tell(target, [f'299 - "unknown field \\"spec.ranges[{at}].{name}\\""' for name in ("from", "to")])
+    names = ("from", "to")
+    assert [text for _, text in told(caplog)] == [f'unknown field "spec.ranges[0].{name}"' for name in names]
+
+
 def test_what_is_remembered_has_a_limit(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warnings, "MAX_REMEMBERED", 2)
     caplog.set_level(logging.WARNING)

@@ -14,7 +14,8 @@ from shardsdk.lease.leadership import Election
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.queueing.metrics import Metrics
-from shardsdk.queueing.workers import Outcome, Requeue, RequeueAfter
+from shardsdk.queueing.queue import RateLimit, WorkQueue
+from shardsdk.queueing.workers import Outcome, Requeue, RequeueAfter, WorkerPool
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import RING, SECRETS
@@ -181,3 +182,27 @@ async def test_metrics_of_two_managers_are_refused(
 
 
 async def noop(context: Ctx) -> None: ...
+
+
+@in_virtual_time
+async def test_a_reconcile_that_is_cancelled_at_its_time_limit_counts_as_an_error_and_by_itself(
+    clock: VirtualClock,
+) -> None:
+    async def stuck(item: str) -> None:
+        await asyncio.Event().wait()
+
+    metrics = Metrics()
+    queue: WorkQueue[str] = WorkQueue(clock, rate_limit=RateLimit(base_seconds=100, per_second=None))
+    workers = WorkerPool(
+        "stuck", stuck, queue, clock=clock, concurrency=1, timeout_seconds=20, metrics=metrics.controller("stuck", 1)
+    )
+    running = asyncio.create_task(workers.run())
+    queue.add("a")
+    await clock.sleep(25)
+    running.cancel()
+    await asyncio.wait((running,))
+
+    def count(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(f"controller_runtime_{name}_total", {"controller": "stuck", **labels})
+
+    assert count("reconcile_timeouts") == count("reconcile_errors") == count("reconcile", result="error") == 1

@@ -20,10 +20,11 @@ from shardsdk.errors import (
     TerminalError,
     TooManyRequests,
 )
+from shardsdk.kube.backoff import ASKED_MAX_SECONDS, UNWELL_MAX_SECONDS
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
-from shardsdk.queueing.workers import ASKED_MAX_SECONDS, Done, Outcome, Requeue, RequeueAfter, WorkerPool
+from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, WorkerPool
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 Reconcile = Callable[[str], Awaitable[Outcome | None]]
@@ -230,12 +231,22 @@ async def test_retry_after_is_honoured(clock: VirtualClock) -> None:
 
 
 @in_virtual_time
-async def test_no_answer_keeps_an_item_away_for_an_hour(clock: VirtualClock) -> None:
-    script = Script(clock, ServerError("no backend", status=503, retry_after_seconds=3600))
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (TooManyRequests("slow down", status=429, retry_after_seconds=3600), ASKED_MAX_SECONDS),
+        (ServerError("no backend", status=503, retry_after_seconds=60), UNWELL_MAX_SECONDS),
+    ],
+    ids=["too many requests", "no backend"],
+)
+async def test_no_answer_keeps_an_item_away_for_as_long_as_it_likes(
+    clock: VirtualClock, error: Exception, seconds: float
+) -> None:
+    script = Script(clock, error)
     async with running(make(clock, script)) as queue:
         queue.add("a")
         await clock.sleep(10_000)
-    assert script.calls == pytest.approx([0, ASKED_MAX_SECONDS])
+    assert script.calls == pytest.approx([0, seconds])
 
 
 @in_virtual_time

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ServerError
 from shardsdk.protocol.objects import PartialObject
@@ -366,7 +368,9 @@ async def test_trouble_that_is_over_is_not_paid_for_object_by_object(clock: Virt
 
 
 @in_virtual_time
-async def test_an_acknowledgement_that_does_not_count_is_made_again_after_a_growing_pause(clock: VirtualClock) -> None:
+async def test_an_acknowledgement_that_does_not_count_is_made_again_after_a_growing_pause_and_told(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """A webhook changes the object in each write, so the sharder puts the labels back."""
     rig = Rig(clock)
     rig.secret("mine")
@@ -385,5 +389,7 @@ async def test_an_acknowledgement_that_does_not_count_is_made_again_after_a_grow
         rig.server.patch = void  # type: ignore[method-assign, assignment]
         await clock.sleep(100)
         assert 10 < voided < 30
+        told = [each for each in caplog.records if "acknowledgement of a drain does not count" in each.message]
+        assert len(told) == voided - 1, "once may be chance"
         await clock.sleep(11)
         assert rig.labels("mine") == {}

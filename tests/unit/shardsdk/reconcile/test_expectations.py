@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 from shardsdk.cache.cache import Cache
@@ -10,7 +11,7 @@ from shardsdk.errors import NotFound
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.expectations import Expectations
+from shardsdk.reconcile.expectations import EXPECTATION_SECONDS, Expectations
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS, Lag, Rig
 
@@ -147,6 +148,26 @@ async def test_the_deletion_of_an_earlier_object_of_that_name_proves_nothing(clo
 
 
 @in_virtual_time
+async def test_of_several_writes_that_are_not_shown_the_first_to_run_out_wakes_the_owner(clock: VirtualClock) -> None:
+    alarms: list[float] = []
+    expectations = Expectations(
+        clock, wake=lambda owner: None, wake_at=lambda owner, at: alarms.append(at), cancel=lambda owner, at: None
+    )
+    cache: Cache[PartialObject] = Cache(Rig(clock).api, CONFIGMAPS, clock=clock, rng=Random(1))
+    owner = Request("default", "owner")
+    began = clock.monotonic()
+    for name in ("first", "second"):
+        expectations.expect(owner, cache, Request("default", name), "10")
+        await clock.sleep(5)
+    expectations.postpone(owner)
+    assert alarms == [began + EXPECTATION_SECONDS]
+    await clock.sleep(5)
+    assert expectations.expire(owner)
+    expectations.postpone(owner)
+    assert alarms[1:] == [began + 5 + EXPECTATION_SECONDS]
+
+
+@in_virtual_time
 async def test_a_deletion_is_a_write_that_the_cache_must_show(clock: VirtualClock) -> None:
     """Else who counts its children deletes more of them each time it is called meanwhile."""
     rig = Rig(clock)
@@ -196,6 +217,55 @@ async def test_a_child_that_was_gone_already_is_expected_to_be_seen_gone(clock: 
         rig.nudge(CONFIGMAPS)
         await clock.sleep(60)
     assert missing == 1
+
+
+@in_virtual_time
+async def test_a_child_whose_finalizer_keeps_it_is_seen_gone_once_it_is_marked_for_deletion(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    rig.secret("owner")
+    rig.child("owner", "child")
+    rig.server.patch(CONFIGMAPS, "child", "default", {"metadata": {"finalizers": ["example.com/held"]}})
+
+    async def delete_all(context: Ctx) -> None:
+        for child in context.children(CONFIGMAPS):
+            await context.api.delete(CONFIGMAPS, child.metadata.name, "default")
+
+    async with rig.shard(delete_all):
+        await clock.sleep(5)
+        before = len(rig.reconciled)
+        rig.server.patch(SECRETS, "owner", "default", {"data": {"k": "v"}})
+        await clock.sleep(1)
+        assert len(rig.reconciled) > before
+    assert rig.server.get(CONFIGMAPS, "child", "default")["metadata"]["deletionTimestamp"]
+
+
+@in_virtual_time
+async def test_a_deleted_child_is_seen_gone_as_soon_as_another_has_its_name(clock: VirtualClock) -> None:
+    """A list after a lost watch shows the other one, and no deletion."""
+    expectations = Expectations(
+        clock, wake=lambda owner: None, wake_at=lambda owner, moment: None, cancel=lambda owner, moment: None
+    )
+    rig = Rig(clock)
+    rig.secret("owner")
+    rig.child("owner", "child")
+    cache: Cache[PartialObject] = Cache(rig.api, CONFIGMAPS, clock=clock, rng=Random(1))
+    owner, child = Request("default", "owner"), Request("default", "child")
+
+    def expected_after_news_of(uid: str) -> bool:
+        metadata = ObjectMeta(name="child", namespace="default", uid=uid, resource_version="100")
+        expectations.observe(cache, Delta(EventKind.MODIFIED, PartialObject(metadata), None, initial=False))
+        return expectations.pending(owner)
+
+    running = asyncio.create_task(cache.run())
+    await clock.sleep(1)
+    found = cache.peek(child)
+    assert found is not None
+    expectations.expect_end(owner, cache, child, found.metadata.uid)
+    assert expected_after_news_of(found.metadata.uid)
+    assert not expected_after_news_of("another")
+    running.cancel()
 
 
 @in_virtual_time

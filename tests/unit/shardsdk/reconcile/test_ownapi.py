@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
-from shardsdk.errors import ConfigurationError, Conflict, FenceClosed
+from shardsdk.errors import ConfigurationError, Conflict, FenceClosed, TooManyWrites
 from shardsdk.kube.api import Api, PatchKind
 from shardsdk.protocol.objects import GroupResource, PartialObject
 from shardsdk.reconcile.ownapi import OwnApi
@@ -128,6 +128,24 @@ async def test_its_own_last_write_is_what_the_next_one_builds_on(clock: VirtualC
     assert rig.server.get(SECRETS, "owner", "default")["data"] == {"k": "4"}
     assert rig.labels("owner") == {RING.shard: "shard-1"}
     await api.delete(SECRETS, "owner", "default")
+
+
+@in_virtual_time
+async def test_a_write_that_met_a_conflict_is_not_one_of_those_it_may_send(clock: VirtualClock) -> None:
+    """Whoever sends it anew has that counted; else half of the allowance would go to what changed nothing."""
+    rig = Rig(clock)
+    _, owner = await own_api(rig)
+    controlled = frozenset({CONFIGMAPS.group_resource})
+    api = OwnApi(rig.api, ME, SECRETS, owner, controlled, Notes(), max_writes=2)
+    newer = rig.server.patch(SECRETS, "owner", "default", {"type": "theirs"})["metadata"]["resourceVersion"]
+    for _ in range(3):
+        with pytest.raises(Conflict):
+            await api.patch(SECRETS, "owner", "default", {"data": {"k": "v"}})
+        assert api.writes_left == 2
+    await api.patch(SECRETS, "owner", "default", {"metadata": {"resourceVersion": newer}, "data": {"k": "v"}})
+    await api.create(CONFIGMAPS, child_body(owner), "default")
+    with pytest.raises(TooManyWrites):
+        await api.create(CONFIGMAPS, child_body(owner, "other"), "default")
 
 
 @in_virtual_time

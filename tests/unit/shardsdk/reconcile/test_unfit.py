@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from shardsdk.cache.objects import Request
+from shardsdk.errors import Invalid
+from shardsdk.kube.api import Selection, WatchEvent, WatchOptions
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.explain import Wait
@@ -17,6 +19,7 @@ from shardsdk.reconcile.spec import controller_for
 from shardsdk.reconcile.unfit import CHILD_UNREADABLE, UNREADABLE
 from shardsdk.testing import Rig as Driven
 from shardsdk.testing import drive
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Lag, Rig
 
@@ -151,6 +154,29 @@ async def test_a_main_object_that_does_not_fit_is_given_away_like_any_other(cloc
     assert rig.reconciled == ["mine"]
 
 
+class InPages(MemoryApi):
+    """An API server that sends no list as the first events of a watch."""
+
+    async def read_events(self, selection: Selection[Any], options: WatchOptions) -> AsyncIterator[WatchEvent[Any]]:
+        if options.resource_version is None:
+            raise Invalid("sendInitialEvents is forbidden", status=422)
+        async for event in super().read_events(selection, options):
+            yield event
+
+
+@in_virtual_time
+async def test_what_does_not_fit_is_known_from_a_list_in_pages_as_well(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.api = InPages(rig.server, clock, fence=rig.hold)
+    rig.secret("mine")
+    rig.drain("mine")
+    rig.child("mine", "child", **BAD)
+    async with rig.shard(models={SECRETS: Filled, CONFIGMAPS: Filled}):
+        await clock.sleep(5)
+        assert (unfit_objects(rig, "secrets"), unfit_objects(rig)) == (0, 1)
+        assert rig.labels("mine") == {}, "it was given away"
+
+
 @in_virtual_time
 async def test_a_main_object_spoilt_while_it_is_reconciled_is_given_away_when_that_has_ended(
     clock: VirtualClock,
@@ -175,6 +201,27 @@ async def test_a_main_object_spoilt_while_it_is_reconciled_is_given_away_when_th
         await clock.sleep(30)
         assert rig.labels("mine") == {}
     assert ended == ["shard-1"]
+
+
+@in_virtual_time
+async def test_one_whose_name_has_gone_to_another_that_does_not_fit_is_worked_on_no_more(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    metadata = {"name": "mine", "namespace": "default", "labels": {RING.shard: "shard-1"}}
+    rig.server.create(SECRETS, {"metadata": metadata, **GOOD})
+    ended: list[str] = []
+
+    async def slow(context: Ctx) -> None:
+        await clock.sleep(50)
+        ended.append(context.metadata.uid)
+
+    async with rig.shard(slow, models={SECRETS: Filled}):
+        await clock.sleep(5)
+        Lag(rig, SECRETS, 1000)
+        rig.server.delete(SECRETS, "mine", "default")
+        rig.server.create(SECRETS, {"metadata": metadata, **BAD})
+        rig.main._reflectors[None].restart()  # a list shows the new one, and no deletion
+        await clock.sleep(60)
+    assert (rig.reconciled, ended) == (["mine"], [])
 
 
 @in_virtual_time

@@ -1,4 +1,4 @@
-"""Answers with 404 that say nothing of an object: its type is not served for a while, or another one is not there."""
+"""Answers that say nothing of an object: its type is not served for a while, another one is not there, all is busy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from shardsdk.errors import NotServed
+from shardsdk.errors import ApiError, NotServed, ServerError, TooManyRequests
 from shardsdk.kube import absence
 from shardsdk.kube.answers import Status, StatusDetails, Target, explain_status
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.reconcile.drains import TELL_SECONDS, UNSERVED_SECONDS
+from shardsdk.reconcile.drains import RETRY, TELL_SECONDS, UNSERVED_SECONDS, Unserved
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import RING, Rig
 
@@ -33,6 +33,23 @@ async def test_what_is_not_served_for_a_while_is_given_away_when_it_is_again(clo
         rig.server.admit = lambda verb, resource, old, new: new
         await clock.sleep(4)
         assert rig.labels("mine") == {}
+
+
+@in_virtual_time
+async def test_the_next_try_is_as_far_off_as_it_has_not_been_served(clock: VirtualClock) -> None:
+    unserved = Unserved(clock)
+    await clock.sleep(1000)
+    for served_again in (unserved.over, lambda: clock.sleep(2 * UNSERVED_SECONDS + 1)):
+        waited = [unserved.again_in()]
+        for _ in range(3):
+            await clock.sleep(10)
+            waited.append(unserved.again_in())
+        assert waited == [RETRY.base_seconds, 10, 20, UNSERVED_SECONDS]
+        await clock.sleep(20)
+        assert unserved.again_in() == UNSERVED_SECONDS
+        if (passing := served_again()) is not None:
+            await passing
+    assert unserved.again_in() == RETRY.base_seconds
 
 
 @in_virtual_time
@@ -97,3 +114,21 @@ def test_what_cannot_be_written_without_another_object_is_given_away_once_that_i
             assert rig.labels(name) == {}
 
     drained()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("error", [ServerError, TooManyRequests])
+async def test_an_acknowledgement_comes_back_soon_whatever_an_answer_asks(
+    clock: VirtualClock, error: type[ApiError]
+) -> None:
+    """Nobody works on its object meanwhile."""
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard():
+        await clock.sleep(5)
+        rig.api.error = error("no", retry_after_seconds=60)
+        rig.drain("mine")
+        await clock.sleep(1)
+        rig.api.error = None
+        await clock.sleep(10)
+        assert rig.labels("mine") == {}

@@ -13,6 +13,7 @@ from sharder.kubectl.check.command import run_check
 from sharder.kubectl.leader import Sharder
 from sharder.kubectl.outcomes import ExitCode
 from shardsdk.errors import ShardingError
+from shardsdk.kube.definitions import CRDS
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memory import MemoryServer
@@ -156,4 +157,52 @@ async def test_another_sharders_webhook_configuration_for_a_ring_by_ranges_is_na
     assert name in message
     api.failing = {("get", "mutatingwebhookconfigurations"): FAILURES[1]}
     [(level, message)] = (await check(api, "ranged"))[1]["ranged", "webhook"]
+    assert (level, str(FAILURES[1]) in message) == ("unknown", True)
+
+
+NUMBER = "alpha.sharding.timebertt.dev/definition-version"
+
+
+def defined(api: Allowing, name: str, number: str | None) -> None:
+    annotations = {} if number is None else {NUMBER: number}
+    body = {"metadata": {"name": f"{name}.sharding.timebertt.dev", "annotations": annotations}}
+    api.server.create(CRDS, body)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "level", "words"),
+    [
+        ({"clusterrings": "99", "ringassignments": "99"}, "ok", "2 definitions as new as this program's, or newer"),
+        ({"clusterrings": "99", "ringassignments": "1"}, "warning", "ringassignments.sharding.timebertt.dev is number"),
+        ({"clusterrings": None, "ringassignments": "99"}, "warning", "clusterrings.sharding.timebertt.dev has no"),
+        ({"clusterrings": "99"}, "warning", "ringassignments.sharding.timebertt.dev is not installed"),
+    ],
+)
+async def test_definitions_that_are_older_than_this_program_are_named(
+    numbers: dict[str, str | None], level: str, words: str
+) -> None:
+    api = api_of()
+    for name, number in numbers.items():
+        defined(api, name, number)
+    _, found = await check(api, "another")
+    [(level_found, message)] = found[None, "definitions"]
+    assert (level_found, words in message) == (level, True), message
+
+
+async def test_the_command_that_brings_definitions_up_to_date_is_named() -> None:
+    session = session_of(api_of(), output="json")
+    await run_check(session, "another", SHARDER, probe=False)
+    remedies = [each["remedy"] for each in json.loads(said(session))["findings"] if each["topic"] == "definitions"]
+    assert remedies
+    assert all("sharder crds --apply" in each for each in remedies)
+
+
+async def test_definitions_that_may_not_be_read_are_passed_over_and_ones_that_fail_are_not_known() -> None:
+    question = ("get", "customresourcedefinitions")
+    api = api_of()
+    api.denied = {question}
+    assert [level for level, _ in (await check(api))[1][None, "definitions"]] == ["skipped"]
+    api = api_of()
+    api.failing = {question: FAILURES[1]}
+    [(level, message)] = (await check(api))[1][None, "definitions"]
     assert (level, str(FAILURES[1]) in message) == ("unknown", True)

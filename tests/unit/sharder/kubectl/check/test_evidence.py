@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from sharder.core.ringspec import ResolvedMain
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, render_webhook, webhook_name
 from sharder.kubectl.check.evidence import PROBED_OBJECTS, SERVICES, SLICES, Evidence
 from sharder.kubectl.check.webhooks import Probed, ServiceEvidence, WebhookEvidence
 from sharder.kubectl.cluster import Reader, read_ring
 from sharder.kubectl.leader import Sharder
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ShardingError
+from shardsdk.protocol.objects import RBAC_GROUP, Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.unit.sharder.kubectl.rings import (
     LABELS,
@@ -105,6 +108,16 @@ async def test_a_label_that_comes_back_is_an_answer_and_nothing_is_written() -> 
     assert (probe.probed, probe.why) == (Probed.ANSWERED, "secrets default/a")
     assert api.asked == [("PATCH /api/v1/namespaces/default/secrets/a", [("dryRun", "All")])]
     assert api.writes == []
+
+
+async def test_a_name_is_no_part_of_the_query() -> None:
+    roles = Resource(RBAC_GROUP, "v1", "roles", "Role")
+    made = server(labelled=False)
+    made.create(roles, manifest("a?b", "one"), "default")
+    api = Answering(made, "one")
+    ring = replace(resolved_ring(), mains=(ResolvedMain(roles, ()),))
+    await Evidence(Reader(api, Wall()), Sharder(ACCOUNT, ACCOUNT), None).of_webhook(ring, {})
+    assert api.asked == [(f"PATCH /apis/{RBAC_GROUP}/v1/namespaces/default/roles/a%3Fb", [("dryRun", "All")])]
 
 
 @pytest.mark.parametrize(

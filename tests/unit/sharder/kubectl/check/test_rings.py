@@ -9,6 +9,7 @@ import pytest
 
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
+from sharder.core.status import Health, conditions_of
 from sharder.kubectl.check.cluster import check_sharder, check_strangers
 from sharder.kubectl.check.findings import Finding, Level
 from sharder.kubectl.check.rings import RingEvidence, check_fit, check_ring
@@ -235,6 +236,15 @@ def test_an_unfit_shard_of_any_ring_and_a_name_that_is_anothers_by_now_are_told_
     ]  # fmt: skip
     seen_in_leases = replace(taken, reason="Ambiguous")
     assert not [*check_fit(overview(conditions=(seen_in_leases,)))]
+
+
+def test_what_is_reconciled_as_main_is_told_whole_however_many_resources_that_are() -> None:
+    """The sharder's own words are cut, before the remedy and nowhere else."""
+    as_main = ((GroupResource("", "configmaps"), ("a", "b")), (SECRETS, ("c",)))
+    [said] = [each for each in conditions_of(Health(1, as_main=as_main)) if each.type == "ShardsFit"]
+    [finding] = check_fit(overview(conditions=(Condition("ShardsFit", False, said.reason, said.message),)))
+    assert "configmaps on a, b and secrets on c, so that two may" in finding.message
+    assert finding.remedy == "roll out the program that has it as a child, or list it as a main resource"
 
 
 def test_overdue_drains_are_told_with_the_sharders_remedy() -> None:

@@ -153,6 +153,32 @@ async def test_an_outage_is_shown_and_what_happened_meanwhile_afterwards(clock: 
         assert said(stage.session).splitlines()[-1].split()[5:7] == ["2", "0"]
 
 
+class Hanging(RestrictedApi):
+    """Does not answer while `down`."""
+
+    down = False
+
+    async def get(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.down:
+            await self.clock.sleep(30)
+            raise ConnectionFailed("get clusterrings checksum: no answer within 30 s")
+        return await super().get(resource, *args, **kwargs)
+
+
+@in_virtual_time
+async def test_after_one_that_had_no_answer_it_soon_looks_again(clock: VirtualClock) -> None:
+    stage = Stage(clock, Hanging)
+    assert isinstance(stage.api, Hanging)
+    async with stage.watched():
+        stage.api.down = True
+        await clock.sleep(35)
+        assert "not refreshed" in said(stage.session)
+        stage.api.down = False
+        stage.put("a")
+        await clock.sleep(30)
+        assert said(stage.session).splitlines()[-1].split()[5:7] == ["1", "0"]
+
+
 @in_virtual_time
 async def test_who_may_only_get_the_ring_sees_its_changes(clock: VirtualClock) -> None:
     stage = Stage(clock, denied={("list", "clusterrings")})

@@ -1,0 +1,26 @@
+"""What a request waits for, so that one whose time is over can say what has not come."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+#: What a request waits for once it is under way: before it is sent, and from then on.
+ADDRESS: Final = "address of"
+CONNECTION: Final = "connection to"
+ANSWER: Final = "answer from"
+
+
+@dataclass(slots=True)
+class Wait:
+    """How long a request may still wait, by the monotonic clock, and what it waits for: `no ... HOST within 30 s`."""
+
+    until: float
+    what: str = CONNECTION
+
+
+#: Of the request that the current task sends, perhaps more than once.  That it needs a connection aiohttp tells its
+#: connector alone (`shardsdk.kube.sockets`), and that it has one its request (`shardsdk.kube.fencing.GuardedRequest`),
+#: which it builds itself.
+WAIT: Final[ContextVar[Wait | None]] = ContextVar("wait", default=None)
