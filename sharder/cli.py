@@ -218,16 +218,13 @@ async def _fetch_ring(name: str, kubeconfig: str | None) -> tuple[RingSpec, Mapp
 @_guarded
 def crds(context: click.Context, apply: bool, allow_less: bool) -> None:
     """`sharder crds`."""
-    from sharder.install import FIELD_MANAGER, crd_files
+    from sharder.install import FIELD_MANAGER, crd_files, own_definitions
     from shardsdk.kube.definitions import apply_crds
 
-    texts = [path.read_text(encoding="utf-8") for path in crd_files()]
     if not apply:
-        sys.stdout.write("---\n".join(texts))
+        sys.stdout.write("---\n".join(path.read_text(encoding="utf-8") for path in crd_files()))
         return
-    import yaml
-
-    documents = [yaml.safe_load(text) for text in texts]
+    documents = own_definitions()
 
     def act(api: Api) -> Awaitable[None]:
         return apply_crds(api, documents, SystemClock(), field_manager=FIELD_MANAGER, allow_less=allow_less)

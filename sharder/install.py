@@ -13,7 +13,7 @@ import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
 from sharder.manifests import status_of
@@ -54,6 +54,13 @@ def crds_folder() -> Path:
 def crd_files() -> list[Path]:
     """One file per definition."""
     return sorted(crds_folder().glob("*.yaml"))
+
+
+def own_definitions() -> list[dict[str, Any]]:
+    """The definitions of this version, as the API server takes them."""
+    import yaml
+
+    return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in crd_files()]
 
 
 def chart_folder() -> Path:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
 
+from sharder.core.owners import Claims
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges, Named
 
@@ -57,10 +58,11 @@ def next_named(named: Named, wanted: Named, held: Mapping[str, HashRanges]) -> N
     vanished lately among them.
     """
     free = named.nobodys
+    claims = Claims(held)
     shards: dict[str, HashRanges] = {}
     for shard in {**named.shards, **wanted.shards}:
         target = wanted.of(shard)
-        ranges = (named.of(shard) & target) | ((target & free) - _others(held, shard))
+        ranges = (named.of(shard) & target) | claims.without_others(shard, target & free)
         if ranges:
             shards[shard] = ranges
     return Named(named.by, shards)
@@ -83,15 +85,11 @@ def rebuilt(by: HashBy, held: Mapping[str, HashRanges], presumed: Container[str]
     Of those `presumed` nobody knows what they hold; it is nothing that a lease says another
     holds, since that was not granted before they had let it go.
     """
-    said = {shard: ranges for shard, ranges in held.items() if shard not in presumed}
+    claims = Claims(held)
+    said = Claims({shard: ranges for shard, ranges in held.items() if shard not in presumed})
     shards: dict[str, HashRanges] = {}
     for shard, ranges in held.items():
-        alone = ranges - _others(held if shard in presumed else said, shard)
+        alone = (claims if shard in presumed else said).without_others(shard, ranges)
         if alone:
             shards[shard] = alone
     return Named(by, shards)
-
-
-def _others(held: Mapping[str, HashRanges], shard: str) -> HashRanges:
-    """What shards hold but this one."""
-    return HashRanges.union(theirs for name, theirs in held.items() if name != shard)

@@ -5,13 +5,16 @@ Does: render the status of a RingAssignment, each condition with its remedy; tru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
 from sharder.core.cutting import UNEVEN
+from sharder.core.owners import Owners
 from sharder.core.problems import some
 from sharder.core.status import Stamped, stamp
 from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, Named, point_of, render_bound
@@ -44,23 +47,33 @@ def in_transit(
     """What of `waits` is whose and shall be whose, longest first; `before` says since when that is so."""
     parts = [waits, *aim.shards.values(), *held.values()]
     bounds = sorted({0, SPACE, *(bound for part in parts for span in part for bound in span)})
+    targets, holding = Owners(aim.shards), set[str]()
+    begins, ends = defaultdict[int, list[str]](list), defaultdict[int, list[str]](list)
+    for shard, ranges in held.items():
+        for start, end in ranges:
+            begins[start].append(shard)
+            ends[end].append(shard)
     found: list[tuple[int, int, str | None, str | None]] = []
     for start, end in pairwise(bounds):
+        holding.difference_update(ends[start])
+        holding.update(begins[start])
         if start not in waits:
             continue
-        target = aim.shard_at(start)
-        holder = next((shard for shard, ranges in sorted(held.items()) if shard != target and start in ranges), None)
+        target = targets.at(start) or None
+        holder = min((shard for shard in holding if shard != target), default=None)
         if found and found[-1][1:] == (start, holder, target):
             found[-1] = found[-1][0], end, holder, target
         else:
             found.append((start, end, holder, target))
-    known = tuple(before)
-    since = ((span, min((each.since for each in known if _meet(each, span)), default=now)) for span in found)
+    known = sorted(before, key=lambda each: each.start)
+    since = ((span, min((each.since for each in _meeting(known, span[0], span[1])), default=now)) for span in found)
     return tuple(sorted((Moving(*span, at) for span, at in since), key=lambda each: (each.since, each.start)))
 
 
-def _meet(moving: Moving, span: tuple[int, int, str | None, str | None]) -> bool:
-    return moving.start < span[1] and span[0] < moving.end
+def _meeting(known: Sequence[Moving], start: int, end: int) -> Sequence[Moving]:
+    """Those of `known`, which are in order and do not overlap, that have some part from `start` to `end`."""
+    first = bisect_right(known, start, key=lambda each: each.end)
+    return known[first : bisect_left(known, end, key=lambda each: each.start)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +105,9 @@ def loads_by_width(named: Named, shards: Collection[str]) -> Loads:
 
 def loads_by_namespace(named: Named, shards: Collection[str], weights: Mapping[str, float]) -> Loads:
     """Where each namespace lies at one point with all that is in it."""
-    loads = dict.fromkeys(shards, 0.0)
+    loads, owners = dict.fromkeys(shards, 0.0), Owners(named.shards)
     for namespace, weight in weights.items():
-        shard = named.shard_at(point_of(namespace))
+        shard = owners.at(point_of(namespace))
         if shard in loads:
             loads[shard] += weight
     largest = max(weights.items(), key=lambda each: (each[1], each[0]), default=None)
@@ -116,7 +129,8 @@ def describe_unfit(silent: Collection[str], idle: Collection[str]) -> tuple[str,
     nothing = (
         f"the Lease of {some(sorted(idle))} has not said in time that its shard holds anything of what it was named"
         " for, so that others get that, if any works; its log says why: it may lack rights on RingAssignments and"
-        " Leases (`shardsdk rbac --assignment Ranges` prints them), or hang; restart it once that is mended"
+        " Leases (`shardsdk rbac --assignment Ranges` prints them), be older than others (its held-ranges then has no"
+        " `@`), or hang; restart it once that is mended"
     )
     if silent:
         words = (

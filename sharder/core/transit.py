@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from sharder.core.owners import Owners
 from shardsdk.protocol.ranges import (
     MAX_RANGES,
     NOWHERE,
@@ -85,18 +86,20 @@ def next_transit(
     return Transit(taken, meant, {shard: homes.get(shard, "") for shard in taken})
 
 
-def render_transit(named: Named, homes: Mapping[str, str], transit: Transit) -> RingAssignmentSpec:
-    """`render_assignment`, with what is said of nobody's: as much of it as there may be ranges."""
+def render_transit(
+    named: Named, homes: Mapping[str, str], transit: Transit, most: int = MAX_RANGES
+) -> RingAssignmentSpec:
+    """`render_assignment`, with what is said of nobody's: as much of it as goes into `most` ranges."""
     spec = render_assignment(named, homes)
     for said in (transit, Transit(transit.taken, homes=transit.homes)):
         split = _split(spec, said)
-        if len(split) <= MAX_RANGES:
+        if len(split) <= most:
             return RingAssignmentSpec(spec.hash_by, split)
     return spec
 
 
 def _split(spec: RingAssignmentSpec, said: Transit) -> list[AssignedRange]:
-    taken, meant = _Owners(said.taken), _Owners(said.meant)
+    taken, meant = Owners(said.taken), Owners(said.meant)
     cuts = sorted({*taken.bounds, *meant.bounds})
     ranges: list[AssignedRange] = []
     for each, (start, end) in _spans(spec):
@@ -120,17 +123,3 @@ def _spans(spec: RingAssignmentSpec) -> Iterator[tuple[AssignedRange, tuple[int,
 
 def _joined(spans: Mapping[str, list[tuple[int, int]]]) -> dict[str, HashRanges]:
     return {shard: HashRanges.of(*theirs) for shard, theirs in spans.items()}
-
-
-class _Owners:
-    """Whose each point is, of ranges that do not overlap."""
-
-    def __init__(self, shards: Mapping[str, HashRanges]) -> None:
-        self._spans = sorted((*span, shard) for shard, ranges in shards.items() for span in ranges)
-        self._starts = [start for start, _, _ in self._spans]
-        self.bounds = {bound for start, end, _ in self._spans for bound in (start, end)}
-
-    def at(self, point: int) -> str:
-        """The shard, or empty."""
-        position = bisect_right(self._starts, point) - 1
-        return self._spans[position][2] if position >= 0 and point < self._spans[position][1] else ""

@@ -23,6 +23,7 @@ from sharder.backlog.scope import Wanted
 from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.cutting import Cut
+from sharder.core.lasting import Lasting
 from sharder.core.membership import Membership
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
 from sharder.core.ringspec import LetGo
@@ -32,7 +33,7 @@ from sharder.ranges.candidates import Candidates, process_of
 from sharder.ranges.homes import Homes
 from sharder.ranges.report import RangeReport
 from sharder.ranges.state import State
-from sharder.ranges.store import AssignmentStore, Read
+from sharder.ranges.store import AssignmentStore, Read, allows_fewer
 from sharder.ranges.weights import Budget, ReportedWeights, Weights
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
@@ -61,8 +62,8 @@ WRITE_SECONDS: Final = 0.05
 #: How often it is looked again while something is on its way that no event may tell of: a lease that vanished, and
 #: counts as held until it would have run out.
 LOOK_SECONDS: Final = 1.0
-#: Looks that fail one after the other before people are told; somebody else's writes make one fail now and then.
-FAILURES_TOLD: Final = 3
+#: For so long an API server that has just begun may not serve a type that is installed.
+UNSERVED_SECONDS: Final = 5.0
 
 
 class RangeAssignment:
@@ -84,7 +85,7 @@ class RangeAssignment:
         self._takeover = takeover
         self._cache = cache
         self._cut = cut
-        self._store = AssignmentStore(name, leadership.api, leadership.fence)
+        self._store = AssignmentStore(name, leadership.api, leadership.fence, leadership.clock)
         self._backoff = Backoff(leadership.rng)
         self._watch: Reflector[PartialObject] = Reflector(
             leadership.api, RING_ASSIGNMENTS, selector=Selector(fields=equals("metadata.name", name)),
@@ -107,7 +108,9 @@ class RangeAssignment:
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
         self._again: float | None = None
-        self._failed = 0
+        self._failing: Lasting[str, Exception] = Lasting()
+        #: The same, of RingAssignments that this leader has never found served.
+        self._unserved: Lasting[str, Exception] = Lasting()
         self._trouble: Exception | None = None
         self._wake = asyncio.Event()
 
@@ -193,6 +196,11 @@ class RangeAssignment:
             return (
                 "the API server does not serve RingAssignments; install them: `sharder crds --apply`, or the Helm chart"
             )
+        if allows_fewer(self._trouble):
+            return (
+                "the definition of RingAssignments allows fewer ranges than are to be written; bring it up to date:"
+                f" `sharder crds --apply`, or the Helm chart: {self._trouble}"
+            )
         return f"ranges are not assigned: {self._trouble}"
 
     @property
@@ -259,12 +267,16 @@ class RangeAssignment:
             log.exception("ranges not assigned, will retry", extra={"ring": self._name})
             self._set_trouble(error)
         self._candidates.miss()
+        self._homes.miss()
         self._wake.set()
         await self._lead.clock.sleep(self._backoff.next())
 
     def _set_trouble(self, error: Exception | None) -> None:
-        self._failed = 0 if error is None else self._failed + 1
-        told = error if self._failed >= FAILURES_TOLD else None
+        failing, now = {} if error is None else {self._name: error}, self._lead.clock.monotonic()
+        # Who makes the first ring by ranges may have forgotten the definition.
+        unserved = failing if isinstance(error, NotFound) and not self._store.was_served else {}
+        lasting = self._failing.look(failing, now) | self._unserved.look(unserved, now, UNSERVED_SECONDS)
+        told = lasting.get(self._name)
         if str(told) != str(self._trouble):
             self._trouble = told
             for tell in self.when_changed:
@@ -286,8 +298,10 @@ class RangeAssignment:
         following = next_named(named, self._homes.without_moved(aim, named), held)
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
-        settled = not (self._store.keeps_homes and self._homes.differ(read.homes, named))
-        if following == named and settled:
+        due = self._store.homes_due_in() if self._homes.differ(read.homes, named) else None
+        if due:
+            self._again = min(due, self._again or due)
+        if following == named and due != 0:
             self._set_state(self._found(named, aim, held))
             loads = self._weights.loads(named, wanted, self._shards)
             await self._report.show(read, named, loads, self._homes.namespaces)

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
+from sharder.core.owners import Claims
 from sharder.core.ranges import holdings
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
@@ -121,15 +122,15 @@ class Candidates:
             before = {}
         self._idle_until = {}
         self._idle_away = {name: each for name, each in before.items() if name in idle and name in away}
+        claims = Claims(held)
         for lease in leases:
             if lease.held_ranges != NOWHERE:
                 continue  # who says nothing is `silent`
             name, who = lease.metadata.name, process_of(lease)
-            others = HashRanges.union(ranges for other, ranges in held.items() if other != name)
             known, until = before.get(name, (None, 0.0))
             if known == who and now >= until:
                 self._idle_until[name] = who, until  # also while it is named for nothing: else it would be again
-            elif named.get(name, NOWHERE) - others:
+            elif claims.without_others(name, named.get(name, NOWHERE)):
                 patience = max(IDLE_SECONDS, float(IDLE_DURATIONS * lease.duration_seconds))
                 self._idle_until[name] = who, until if known == who else now + patience
 

@@ -15,10 +15,11 @@ Does not guarantee: that shards read it; one that does not know of it begins unt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Set
 
 from sharder.cache.rings import LeaseKey
 from sharder.core.observed import Says, longest_of, says
+from sharder.core.owners import Claims
 from sharder.core.ranges import homes_for
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
@@ -30,9 +31,11 @@ class Homes:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: Since when Leases are missed by which shards are named, or were where nobody is now: a leader that comes then
-        #: saw nobody delete them.
-        self._missed: dict[str, float] = {}
+        #: Since when Leases are missed by which shards are named, or were where nobody is now, by shard and namespace:
+        #: a leader that comes then saw nobody delete them.
+        self._missed: dict[tuple[str, str], float] = {}
+        #: Whether a look has failed since.
+        self._overlooked = False
         #: Since when shards are bound nowhere that are named: whoever worked by that name may hold no Lease any more.
         #: Where that may be: not where others were named by then, who were so only once it had let go.
         self._doubted: dict[str, tuple[float, HashRanges]] = {}
@@ -44,6 +47,10 @@ class Homes:
         self.of: Mapping[str, str] = {}
         #: Where shards may be working though another of their name holds a Lease, and they hold none.
         self.gone: Mapping[str, HashRanges] = {}
+
+    def miss(self) -> None:
+        """A look has failed: a Lease that is missed may have been there meanwhile, and is missed anew."""
+        self._overlooked = True
 
     def read(
         self,
@@ -68,20 +75,23 @@ class Homes:
         first, self._bound = self._bound is None, self._bind(leases, said, remembered)
         bound = self._bound
         away = {shard for shard, home in bound.items() if home not in self._there.get(shard, (home,))}
-        left = {(each.metadata.name, each.metadata.namespace) for each in leases}
         now, longest = self._clock.monotonic(), longest_of(leases)
-        # Of one that is named the takeover misses it.
-        ending = said.keys() - named.keys() - {shard for shard, _ in left}
-        missed = {shard for shard in away if (shard, bound[shard]) not in left and shard in {**said, **self._missed}}
-        self._missed = {shard: self._missed.get(shard, now) for shard in missed | ending}
+        lasting = self._read_missed(
+            {(each.metadata.name, each.metadata.namespace) for each in leases}, named, said, longest
+        )
         # Nobody had a name before that is new to a leader who has been there.
-        doubted = {shard for shard, homes in said.items() if first or any(homes)} | self._doubted.keys()
-        doubted -= bound.keys()
-        self._doubted = {shard: self._doubted.get(shard) or (now, _but_of_others(named, shard)) for shard in doubted}
+        doubted, claims = {shard for shard, homes in said.items() if first or any(homes)}, Claims(named)
+        known = self._doubted
+        self._doubted = {
+            shard: known.get(shard) or (now, claims.without_others(shard, EVERYWHERE))
+            for shard in (doubted | known.keys()) - bound.keys()
+        }
         suspects = away | (self._doubted.keys() & self._there.keys())
-        # Of two that are there each says what it holds; one that is alone may not be the one that worked.
-        alone = {shard: at for shard, (at, _) in self._doubted.items() if len(self._there.get(shard, ())) == 1}
-        lasting = {shard for shard, at in (self._missed | alone).items() if now < at + longest}
+        # Of two that are there each says what it holds; one that is alone, or was given back, may not be the one that
+        # worked.  Without any the takeover misses the named.
+        names = {each.metadata.name for each in leases}
+        unsaid = {shard for shard in self._doubted.keys() & names if len(self._there.get(shard, ())) < 2}
+        lasting |= {shard for shard in unsaid if now < self._doubted[shard][0] + longest}
         lasting |= suspects & {shard for home, shard in late if home not in self._there.get(shard, ())}
         gone = lasting | {shard for shard in suspects if may_hold(shard)}
         self.gone = {shard: self._doubted.get(shard, (now, EVERYWHERE))[1] for shard in gone}
@@ -100,6 +110,20 @@ class Homes:
             if len(homes) == 1:
                 bound[shard] = homes.pop()
         return bound
+
+    def _read_missed(
+        self, there: Set[tuple[str, str]], named: Container[str], said: Mapping[str, Collection[str]], longest: float
+    ) -> set[str]:
+        """Whose Leases are missed for less than `longest`; `there` are the name and namespace of all that there are."""
+        bound, now = self.bound, self._clock.monotonic()
+        counting = {key for key, at in self._missed.items() if now < at + longest}
+        looked_for = {(shard, bound.get(shard, "")) for shard in said} | (counting & bound.items())
+        known = {} if self._overlooked else self._missed
+        self._missed, self._overlooked = {key: known.get(key, now) for key in looked_for - there}, False
+        missed = {shard for (shard, _), at in self._missed.items() if now < at + longest}
+        names = {name for name, _ in there}
+        # One of that name elsewhere, given back or not, says nothing of it; without any the takeover misses the named.
+        return {shard for shard in missed if (shard in bound if shard in names else shard not in named)}
 
     @property
     def bound(self) -> Mapping[str, str]:
@@ -124,7 +148,8 @@ class Homes:
 
     def clear(self, named: Named) -> Named:
         """`named` without the shards that nobody may name."""
-        return Named(named.by, {shard: each for shard, each in named.shards.items() if shard not in self.unclear})
+        unclear = self.unclear
+        return Named(named.by, {shard: each for shard, each in named.shards.items() if shard not in unclear})
 
     def without_moved(self, wanted: Named, named: Named) -> Named:
         """`wanted` without the shards that are `named`, and are to be so by another namespace than before.
@@ -156,8 +181,3 @@ def _by_what_is_held(leases: Iterable[Lease], said: Mapping[str, Collection[str]
     # What is said of a name in two namespaces may be about to begin in that which holds nothing yet.
     homes = left | working
     return {shard: found.pop() for shard, found in homes.items() if len(found) == 1 and not any(said.get(shard, ()))}
-
-
-def _but_of_others(named: Mapping[str, HashRanges], shard: str) -> HashRanges:
-    """Everything but what others are named for."""
-    return EVERYWHERE - HashRanges.union(ranges for other, ranges in named.items() if other != shard)

@@ -58,6 +58,7 @@ class RangeReport:
             self._loads.fullest[1],
             found.silent if found is not None else frozenset(),
             found.idle if found is not None else frozenset(),
+            self._store.dropped,
         )
 
     def longest(self) -> OldestDrain | None:

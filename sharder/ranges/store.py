@@ -5,6 +5,7 @@ Refuses: to change one that it has not read, and to take one that makes no sense
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from sharder.core.transit import Transit, read_transit, render_transit
-from shardsdk.errors import ConfigurationError, NotFound
+from shardsdk.errors import ConfigurationError, Invalid, NotFound
 from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import RING_KIND
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import (
@@ -21,10 +23,13 @@ from shardsdk.protocol.ranges import (
     HashBy,
     Named,
     RingAssignment,
+    RingAssignmentSpec,
     homes_of,
     named_by,
     read_spec,
 )
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +51,29 @@ class Read:
 
 
 NO_SUCH: Final = "it does not exist"
+#: How an API server words it that there are more ranges than the definition allows.
+_TOO_MANY: Final = "spec.ranges: Too many: "
+#: What ranges are split by that are nobody's; of too many it is left out.
+_SPLITTING: Final = frozenset({"from", "to"})
+#: How often namespaces are written again that a definition has dropped: nobody tells that it is up to date by now.
+AGAIN_SECONDS: Final = 300.0
 
 
 class AssignmentStore:
     """The RingAssignment of the ring called `ring`."""
 
-    def __init__(self, ring: str, api: Api, fence: Fence) -> None:
+    def __init__(self, ring: str, api: Api, fence: Fence, clock: Clock) -> None:
         self._ring = ring
         self._api = api
         self._fence = fence
+        self._clock = clock
         #: Whether the last write's namespaces were kept: a CustomResourceDefinition that is older drops them.
         self.keeps_homes: bool = True
+        #: What it could not say of ranges when that was written last: fields that an older definition does not have.
+        self.dropped: frozenset[str] = frozenset()
+        #: Whether it could be read or written before: its type is installed, and may be away for a while only.
+        self.was_served: bool = False
+        self._written_at = float("-inf")
 
     async def read(self, by: HashBy) -> Read:
         """What it says, consistently; one that hashes by something else than `by` makes no sense."""
@@ -64,6 +81,7 @@ class AssignmentStore:
             found = await self._api.get(RING_ASSIGNMENTS, self._ring, model=dict)
         except NotFound:
             return Read("", None, NO_SUCH)
+        self.was_served = True
         return judge(found, by)
 
     async def write(
@@ -71,9 +89,42 @@ class AssignmentStore:
     ) -> None:
         """Have it say this instead of what was `read`; `homes` are the namespaces of the shards' Leases.
 
-        Raises: Conflict, AlreadyExists, NotFound when somebody else has changed it meanwhile.
+        Raises: Conflict, AlreadyExists, NotFound when somebody else has changed it meanwhile; Invalid when its
+            definition refuses also what has to be said, or admission refuses it.
         """
-        said = render_transit(named, homes, transit or Transit())
+        transit = transit or Transit()
+        said = sent = render_transit(named, homes, transit)
+        refusal, made = "", None
+        while made is None:
+            try:
+                made = await self._send(read, sent, ring_uid)
+            except Invalid as error:
+                short = render_transit(named, homes, transit, len(sent.ranges) - 1)
+                if not allows_fewer(error) or len(short.ranges) >= len(sent.ranges):
+                    raise
+                # Such a definition is older, and would drop anyway what they are more for.
+                sent, refusal = short, str(error)
+        self.was_served, self._written_at = True, self._clock.monotonic()
+        self.keeps_homes = homes_of(made.spec) == homes_of(said)
+        self._note(_fields_of(sent) | (_fields_of(said) & _SPLITTING), _fields_of(made.spec), refusal)
+
+    def _note(self, said: frozenset[str], kept: frozenset[str], refusal: str) -> None:
+        """Tell of what was `said` in vain."""
+        lost = said - kept
+        if lost - self.dropped:
+            log.warning(
+                "RingAssignment lacks fields that were written, which its definition does not have; bring that up to"
+                " date with sharder crds --apply, or the Helm chart",
+                extra={"ring": self._ring, "fields": ", ".join(sorted(lost))} | ({"error": refusal} if refusal else {}),
+            )
+        self.dropped = (self.dropped - kept) | lost
+
+    def homes_due_in(self) -> float:
+        """In how many seconds namespaces that it lacks are to be written (again)."""
+        since = float("-inf") if self.keeps_homes else self._written_at
+        return max(0.0, since + AGAIN_SECONDS - self._clock.monotonic())
+
+    async def _send(self, read: Read, said: RingAssignmentSpec, ring_uid: str) -> RingAssignment:
         spec = msgspec.to_builtins(said)
         if not read.version:
             owner = {
@@ -81,22 +132,29 @@ class AssignmentStore:
                 "controller": True, "blockOwnerDeletion": False,
             }  # fmt: skip
             metadata = {"name": self._ring, "ownerReferences": [owner]}
-            made = await self._api.create(
+            return await self._api.create(
                 RING_ASSIGNMENTS, {"metadata": metadata, "spec": spec}, model=RingAssignment, fences=(self._fence,)
             )
-        else:
-            body = {"metadata": {"resourceVersion": read.version}, "spec": spec}
-            made = await self._api.patch(
-                RING_ASSIGNMENTS, self._ring, None, body, model=RingAssignment, metadata_only=False,
-                fences=(self._fence,),
-            )  # fmt: skip
-        self.keeps_homes = homes_of(made.spec) == homes_of(said)
+        body = {"metadata": {"resourceVersion": read.version}, "spec": spec}
+        return await self._api.patch(
+            RING_ASSIGNMENTS, self._ring, None, body, model=RingAssignment, metadata_only=False, fences=(self._fence,)
+        )
 
     async def write_status(self, status: Mapping[str, Any]) -> None:
         """Merge `status` into what it says of itself; whoever has changed the rest meanwhile is asked again anyway."""
         await self._api.patch(
             RING_ASSIGNMENTS, self._ring, None, {"status": status}, subresource="status", fences=(self._fence,)
         )
+
+
+def allows_fewer(error: Exception) -> bool:
+    """Whether a RingAssignment was refused for how many ranges it has; admission has reasons of its own for a 422."""
+    return isinstance(error, Invalid) and _TOO_MANY in str(error)
+
+
+def _fields_of(spec: RingAssignmentSpec) -> frozenset[str]:
+    """The fields that its ranges have, of which an older definition may lack some."""
+    return frozenset(name for each in spec.ranges for name in msgspec.to_builtins(each))
 
 
 def judge(found: dict[str, Any], by: HashBy) -> Read:

@@ -20,6 +20,7 @@ from sharder.rings.watch_count import WatchCount
 from sharder.rings.webhook_configurations import WebhookConfigurations
 from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import PartialObject, SlimMeta
 
@@ -56,7 +57,7 @@ class Leader:
         )  # fmt: skip
         self._rings: dict[str, RingController] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._restarted_at = float("-inf")
+        self._restarts = AtMostEvery(RESTART_WATCHES_SECONDS)
 
     def webhook_changed(self) -> None:
         """What webhook configurations are made from has changed."""
@@ -124,10 +125,8 @@ class Leader:
             controller.on_configuration(delta)
 
     def _restart_watches(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._restarted_at < RESTART_WATCHES_SECONDS:
+        if not self._restarts.passes(self._clock.monotonic()):
             return
-        self._restarted_at = now
         self._namespaces.reflector.restart()
         for controller in self._rings.values():
             controller.restart_watches()

@@ -183,6 +183,8 @@ class RingController:
         ring = self._cache.get(self.name)
         if ring is not None and (refused := self._assignment.take_refused()) is not None:
             self._status.tell_refused(ring, refused, self._permissions.denied)
+        if ring is not None and summary.ranges is not None:
+            self._status.tell_dropped(ring, summary.ranges.dropped)
         if summary.settled and not self._was_settled:
             self._deps.on_settled(self.name)
         self._was_settled = summary.settled

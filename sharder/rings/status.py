@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sharder.cache.rings import RingSnapshot
+from sharder.core.problems import some
 from sharder.core.rangestatus import describe_unfit
 from sharder.core.rights import MissingRule
+from sharder.core.ringspec import AssignBy, Role
 from sharder.core.selectors import as_terms
 from sharder.core.status import (
     ConditionType,
@@ -44,6 +46,8 @@ REFUSED_SECONDS: Final = 90.0
 NOT_WRITTEN: Final = "StatusNotWritten"
 #: Reason of the Event about objects whose labels cannot be changed.
 REFUSED: Final = "PlacementRefused"
+#: Reason of the Event about a RingAssignment that cannot say what it should.
+OUTDATED: Final = "DefinitionOutdated"
 
 
 class StatusWriter:
@@ -62,6 +66,7 @@ class StatusWriter:
         #: Since when it is refused, and what has been told instead.
         self._refused_since = float("inf")
         self._told: set[tuple[str, ...]] = set()
+        self._dropped_fields: frozenset[str] = frozenset()
 
     async def write(self, status: Mapping[str, Any]) -> None:
         """Merge `status` into the ring's."""
@@ -176,6 +181,20 @@ class StatusWriter:
         log.warning("object cannot be placed", extra={"ring": self._ring, **where, "why": message})
         self._event(ring, EventType.WARNING, REFUSED, message)
 
+    def tell_dropped(self, ring: RingSnapshot, fields: frozenset[str]) -> None:
+        """Tell people of fields that the definition of RingAssignments drops, which the log says as well.
+
+        No condition does: the ring works, and nobody would see it there when the definition is up to date.
+        """
+        if fields - self._dropped_fields:
+            message = (
+                f"the definition of RingAssignments is older than the sharder, and drops {some(sorted(fields))} of each"
+                " range; bring it up to date: `sharder crds --apply`, or the Helm chart; until then who has a range may"
+                " be taken for another shard of that name, and one that changes hands may be sent elsewhere"
+            )
+            self._event(ring, EventType.WARNING, OUTDATED, message)
+        self._dropped_fields = fields
+
     def _tell(self, ring: RingSnapshot, before: Mapping[str, Any], news: Iterable[Mapping[str, Any]]) -> None:
         for condition in news:
             good = condition["status"] == "True"
@@ -241,6 +260,7 @@ def health_of(
         unsteady=ring.membership.unsteady,
         mixed=ring.membership.mixed,
         overlong=ring.membership.overlong,
+        as_main=_controlled_as_main(ring),
         taken=summary.taken,
         unfit=describe_unfit(summary.ranges.unfit, summary.ranges.idle) if summary.ranges is not None else None,
         missing=ring.unserved if unresolved is None else (),
@@ -270,6 +290,14 @@ def _held_as(ring: RingSnapshot, shard: str) -> list[str]:
     """The leases that shards of that name hold, as `namespace/name`."""
     held = (seen.lease.metadata for seen in ring.leases_named(shard) if seen.lease.held_by_shard)
     return sorted(f"{each.namespace}/{each.name}" for each in held)
+
+
+def _controlled_as_main(ring: RingSnapshot) -> tuple[tuple[GroupResource, tuple[str, ...]], ...]:
+    """What the ring lists as controlled, with the shards that reconcile it as main; ranges know no such difference."""
+    if ring.resolved is None or ring.resolved.spec.assign_by is AssignBy.RANGES:
+        return ()
+    controlled = (each.resource.group_resource for each in ring.resolved.subjects() if each.role is Role.CONTROLLED)
+    return tuple((each, shards) for each in controlled if (shards := ring.membership.shards_with_main(each)))
 
 
 def _generation(ring: RingSnapshot) -> int:

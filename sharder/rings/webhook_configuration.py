@@ -22,6 +22,7 @@ from shardsdk.errors import FenceClosed, Forbidden, NotFound, ShardingError
 from shardsdk.events.recorder import EventType, Regarding
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.backoff import double
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import CLUSTERRINGS, PartialObject
 
@@ -79,7 +80,8 @@ class RingWebhook:
         #: How many were repaired one after another, the last one when.
         self._repairs = 0
         self._repaired_at = float("-inf")
-        self._quiet_until = self._contested_until = float("-inf")
+        self._contested_until = float("-inf")
+        self._additions = AtMostEvery(TELL_SECONDS)
 
     @property
     def exists(self) -> bool:
@@ -218,9 +220,7 @@ class RingWebhook:
             WEBHOOK_CONFIGURATIONS, self._name, None, body, model=dict,
             field_manager=FIELD_MANAGER, fences=(self._lead.fence,),
         )  # fmt: skip
-        now = self._lead.clock.monotonic()
-        if now >= self._quiet_until:
-            self._quiet_until = now + TELL_SECONDS
+        if self._additions.passes(self._lead.clock.monotonic()):
             log.warning(
                 "webhooks or conditions of others removed", extra={"ring": self._ring, "configuration": self._name}
             )

@@ -15,12 +15,14 @@ ranges of 16 lower-case digits); Fowler, Noll, Vo, "FNV Hash", offset basis and 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, pairwise
 from math import log2
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -53,6 +55,7 @@ _OFFSET_BASIS: Final = 0xCBF29CE484222325
 _PRIME: Final = 0x100000001B3
 _COUNT: Final = re.compile(r"([0-9a-f]{16})=([0-9]{1,3})")
 _BOUND: Final = re.compile(r"0x([0-9a-f]{16}|10{16})")
+_end: Final = itemgetter(1)
 
 
 class HashBy(StrEnum):
@@ -147,7 +150,8 @@ class HashRanges:
         return bool(self.spans)
 
     def __contains__(self, point: int) -> bool:
-        return any(start <= point < end for start, end in self.spans)
+        at = bisect_right(self.spans, (point, SPACE)) - 1
+        return at >= 0 and point < self.spans[at][1]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self.spans)
@@ -159,12 +163,17 @@ class HashRanges:
         return HashRanges.of(*self.spans, *other.spans)
 
     def __and__(self, other: HashRanges) -> HashRanges:
-        # No two of these touch, since no two spans of either do.
-        meets = ((max(a, c), min(b, d)) for a, b in self.spans for c, d in other.spans if a < d and c < b)
-        return HashRanges(tuple(meets))
+        few, many = sorted((self.spans, other.spans), key=len)
+        meets: list[tuple[int, int]] = []
+        for start, end in few:
+            for at in range(bisect_right(many, start, key=_end), len(many)):
+                if many[at][0] >= end:
+                    break
+                meets.append((max(start, many[at][0]), min(end, many[at][1])))
+        return HashRanges(tuple(meets))  # no two of which touch, since no two spans of either do
 
     def __sub__(self, other: HashRanges) -> HashRanges:
-        return self & other.complement
+        return self & (self & other).complement  # of what is in both alone, since there may be much more of the other
 
     @property
     def complement(self) -> HashRanges:

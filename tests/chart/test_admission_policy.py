@@ -187,6 +187,18 @@ async def refusal(client: AdminClient, name: str, change: Labels) -> str | None:
     return None
 
 
+async def check(admin: AdminClient, name: str, case: Case | Change, said: str | None) -> None:
+    """The labels are as the case has it, and so is what was said."""
+    after = (await admin.get(CONFIGMAPS, name, SPACE))["metadata"].get("labels", {})
+    if case.refused is None:
+        merged = {**case.before, **case.change}
+        assert (said, after) == (None, {key: value for key, value in merged.items() if value is not None})
+    else:
+        assert said is not None
+        assert case.refused in said
+        assert after == case.before
+
+
 @pytest.mark.parametrize("title", CASES)
 async def test_who_may_change_which_label(world: World, title: str) -> None:
     case = CASES[title]
@@ -197,14 +209,7 @@ async def test_who_may_change_which_label(world: World, title: str) -> None:
 
         said = await refusal(client, made["metadata"]["name"], case.change)
 
-        after = (await admin.get(CONFIGMAPS, made["metadata"]["name"], SPACE))["metadata"].get("labels", {})
-    if case.refused is None:
-        merged = {**case.before, **case.change}
-        assert (said, after) == (None, {key: value for key, value in merged.items() if value is not None})
-    else:
-        assert said is not None
-        assert case.refused in said
-        assert after == case.before
+        await check(admin, made["metadata"]["name"], case, said)
 
 
 async def test_a_refusal_names_the_label_and_says_what_to_do(world: World) -> None:
@@ -265,14 +270,7 @@ async def test_who_may_take_a_label_along_with_a_child(world: World, title: str)
         except AdminError as error:
             said = str(error)
 
-        after = (await admin.get(CONFIGMAPS, made["metadata"]["name"], SPACE))["metadata"].get("labels", {})
-    if case.refused is None:
-        merged = {**case.before, **case.change}
-        assert (said, after) == (None, {key: value for key, value in merged.items() if value is not None})
-    else:
-        assert said is not None
-        assert case.refused in said
-        assert after == case.before
+        await check(admin, made["metadata"]["name"], case, said)
 
 
 async def test_objects_are_created_and_deleted_as_ever(world: World) -> None:

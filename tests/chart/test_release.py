@@ -340,3 +340,5 @@ async def test_notes_say_what_to_do_next(cluster: Cluster) -> None:
     assert re.search(r"clusterring/checksum(.|\n)*get certificate", second)
     third = await notes(OPTIONS["webhook off"], OPTIONS["one replica"], OPTIONS["no rbac"])
     assert re.search(r"webhook is off(.|\n)*With one replica(.|\n)*apply rbac/sharder.yaml", third)
+    assert "crds.upgrade is false" in third
+    assert "crds.upgrade" not in first + second

@@ -11,7 +11,8 @@ import pytest_asyncio
 
 from localcluster import AdminClient, AdminError, ControlPlane
 from sharder.core.transit import Transit, read_transit, render_transit
-from shardsdk.errors import ConfigurationError
+from sharder.ranges.store import allows_fewer
+from shardsdk.errors import ConfigurationError, Invalid
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
     MAX_RANGES,
@@ -24,6 +25,7 @@ from shardsdk.protocol.ranges import (
     homes_of,
     parse_assignment,
     render_assignment,
+    render_bound,
 )
 
 ASSIGNMENTS = f"/apis/{RING_ASSIGNMENTS.group}/{RING_ASSIGNMENTS.version}/{RING_ASSIGNMENTS.plural}"
@@ -99,6 +101,14 @@ async def test_what_is_said_of_ranges_that_change_hands_is_kept(admin: AdminClie
 
     assert msgspec.convert(stored["spec"], RingAssignmentSpec) == spec
     assert read_transit(spec) == said
+
+
+@pytest.mark.usefixtures("crd")
+async def test_of_more_ranges_than_it_allows_it_is_told_that_they_are_too_many(admin: AdminClient) -> None:
+    ranges = [{"start": render_bound(each)} for each in range(MAX_RANGES + 1)]
+    with pytest.raises(AdminError) as refused:
+        await dry_run(admin, {"hashBy": "UID", "ranges": ranges})
+    assert allows_fewer(Invalid(str(refused.value)))
 
 
 @pytest.mark.usefixtures("crd")

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane, LocalClusterError
 from localcluster.audit import audit_log
+from sharder.install import CRD_NAMES
 from sharder.kubectl.check.cluster import SHARDER_RULES
 from sharder.rbac import RING_VERBS, ring_role
 from shardsdk.protocol.objects import GroupResource
@@ -253,6 +254,10 @@ VIEWER_USES = {
     Permission("leases.coordination.k8s.io", "watch"): "status/watch.py",
     Permission("leases.coordination.k8s.io", "list"): "cluster.py",
     Permission("namespaces", "list"): "cluster.py",
+    **{
+        Permission("customresourcedefinitions.apiextensions.k8s.io", "get", name=name): "check/definitions.py"
+        for name in CRD_NAMES
+    },
     Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "get"): "cluster.py",
     Permission("mutatingwebhookconfigurations.admissionregistration.k8s.io", "list"): "check/evidence.py",
     Permission("services", "get"): "check/evidence.py",

@@ -52,7 +52,8 @@ def says(level: str, topic: str, words: str) -> Callable[[Findings], bool]:
 async def test_a_ring_in_order_passes_every_check(plugin: Plugin, ring: Ring) -> None:
     findings = await check(plugin, ring, lambda found: not found.keys() - {"ok"}, code=0)
     assert {each["topic"] for each in findings["ok"]} == {
-        "sharder", "permissions", "spec", "namespaces", "shards", "objects", "drains", "certificates", "reachable",
+        "sharder", "permissions", "definitions", "spec", "namespaces", "shards", "objects", "drains", "certificates",
+        "reachable",
     }  # fmt: skip
     assert says("ok", "reachable", "the webhook put a label back that a dry run had taken off")(findings)
 

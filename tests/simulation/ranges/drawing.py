@@ -34,6 +34,9 @@ COVERS: Final = {"cover_others": 1}
 BESIDES: Final = {"stall_leases": 1, "share_amid_errors": 1, "name_unheard": 1}
 #: How many of the runs in which nobody edits assignments have shards in several namespaces.
 SPREAD_SHARE: Final = 0.4
+#: How many of these have two of one name, and how often one comes there.
+TWINS_SHARE: Final = 0.5
+TWINS: Final = {"add_twin": 4, "lose_twin": 1}
 #: What may stay broken: there is no webhook.
 BREAKABLE: Final = tuple(each for each in Broken if each is not Broken.WEBHOOK)
 #: What concerns labels alone (of objects, of namespaces that a ring selects by), webhooks, or children of whom labels
@@ -52,7 +55,8 @@ def draw_ranges_plan(
     # Settings as in any run; what is scaled is about labels.
     plan = draw_plan(seed, {}, scenario)
     wanted = [each for each in (EDITS, TEARS) if focus is not None and not each.keys().isdisjoint(focus)]
-    by_hand = rng.choice(wanted or (EDITS, TEARS, {}))
+    twins = focus is not None and not TWINS.keys().isdisjoint(focus)
+    by_hand = rng.choice(wanted or ((TEARS, {}) if twins else (EDITS, TEARS, {})))
     weights = {
         what: weight * rng.choice((0.0, 0.5, 1.0, 1.0, 3.0))
         for what, weight in (WEIGHTS | COVERS | by_hand).items()
@@ -69,18 +73,20 @@ def draw_ranges_plan(
         what = rng.choices(list(weights), weights=list(weights.values()))[0]
         actions.append(Action(moment, what, rng.getrandbits(32)))
         moment += rng.expovariate(1 / pace) if rng.random() < 0.9 else rng.uniform(1, 4) * lease
-    spread = False
+    spread = twins
     if chance:
         # Shards see what others hold in their own namespace alone: without that look nothing helps against edits.
         spread = by_hand is not EDITS and Random(f"ranges/spread/{seed}").random() < SPREAD_SHARE
         edits = by_hand is not TEARS and not spread
+        twins = spread and Random(f"ranges/twins/{seed}").random() < TWINS_SHARE
         more = [*draw_rare(seed, begins, ends_at), *_draw_besides(seed, begins, ends_at, edits=edits)]
+        more += _draw_twins(seed, begins, ends_at) if twins else ()
         actions = sorted([*actions, *more], key=lambda action: action.at)
     return replace(
         plan, shard_timings=plan.timings if scenario is None else plan.shard_timings, scenario=scenario, foreign=0,
         actions=tuple(actions), actions_from=begins, ends_at=ends_at, ranges=True,
         filters_shards=rng.random() < 0.5, select_namespaces=False,
-        broken=_draw_broken(seed) if chance else broken, spread=spread,
+        broken=_draw_broken(seed) if chance else broken, spread=spread, twins=twins,
     )  # fmt: skip
 
 
@@ -90,6 +96,14 @@ def _draw_besides(seed: int, begins: float, ends: float, *, edits: bool) -> list
         Action(rng.uniform(begins, ends), what, rng.getrandbits(32))
         for what, number in BESIDES.items() for _ in range(rng.randint(0, 2 * number))
         if edits or what != "name_unheard"
+    ]  # fmt: skip
+
+
+def _draw_twins(seed: int, begins: float, ends: float) -> list[Action]:
+    rng = Random(f"ranges/twins/actions/{seed}")
+    return [
+        Action(rng.uniform(begins, ends), what, rng.getrandbits(32))
+        for what, number in TWINS.items() for _ in range(rng.randint(1, 2 * number))
     ]  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class Holdings:
         for each in (self._held, self._rings, self._named):
             each.clear()
         for commit in commits:
-            self.on_commit(commit)
+            self.on_commit(self._world.names.commit(commit))
 
     def on_commit(self, commit: Commit) -> None:
         """Keep up with one write."""

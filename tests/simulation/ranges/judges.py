@@ -28,6 +28,6 @@ class RangeWaits(Waits):
 def judges_of_ranges(world: World) -> Judges:
     """Those of a world whose storage holds nothing yet."""
     holdings, checkers = Holdings(world), RangeCheckers(world)
-    world.storage.on_commit.append(holdings.on_commit)
+    world.storage.on_commit.append(world.names.to(holdings.on_commit))
     world.storage.on_set_back.append(holdings.rebuild)
     return checkers, RangeLiveness(world, holdings), RangeOwnership(world, checkers, holdings), RangeWaits(world)

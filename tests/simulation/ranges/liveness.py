@@ -139,10 +139,15 @@ class RangeLiveness(Liveness):
             wrong = list(self._wrong_with(ring))
             if calm and not wrong and self.world.server.service is Service.UP:
                 self._rested[ring] += 1.0
-            if self.world.working_shards(ring):
+            if any(each.name in self._alone(ring) for each in self.world.working_shards(ring)):
                 bad |= {f"{ring} {what}": f"ring {ring}: {what}" for what in self._nobodys(ring)}
                 bad |= {f"lease {each}": f"lease {each} stays in the sharder's name" for each in self.taken(ring)}
         self.judge(bad)
+
+    def _alone(self, ring: str) -> frozenset[str]:
+        """Shards that hold their leases while no other of their name does."""
+        available = self.available(ring)
+        return frozenset(each for each in available if self.world.names.twin(each) not in available)
 
     def _nobodys(self, ring: str) -> Iterator[str]:
         """Points that no process has which runs and holds its lease: of two of one name the other one has nothing."""
@@ -161,7 +166,9 @@ class RangeLiveness(Liveness):
             return
         hung = self.world.poison.hung_shard
         # What it is to give away, and never will: another may wait for that alone.
-        kept = self._holdings.held(hung) - named.of(hung)
+        kept = bool(self._holdings.held(hung) - named.of(hung))
+        # Nor do those get anything whose name another has, and what one of them has stays its own.
+        kept = kept or self._alone(ring) != available
         if nobodys := named.nobodys - self._holdings.held(hung):
             yield f"{short(nobodys)} of ring {ring} is nobody's"
         for shard in sorted(named.shards.keys() - available):

@@ -266,7 +266,7 @@ def told_unfit(assignment: RangeAssignment) -> frozenset[str]:
 @in_virtual_time
 async def test_an_assignment_is_changed_as_it_was_read_or_not_at_all(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    store = AssignmentStore(RING, stage.api, Open())
+    store = AssignmentStore(RING, stage.api, Open(), clock)
     first, second = (Named(HashBy.UID, {name: EVERYWHERE}) for name in ("a", "b"))
     missing = await store.read(HashBy.UID)
     assert (missing.version, missing.named) == ("", None)

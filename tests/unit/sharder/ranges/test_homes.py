@@ -15,6 +15,7 @@ import pytest
 import tests.ranges_rig as rig
 from sharder.core.ranges import homes_for
 from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import RELEASED_DURATION_SECONDS
 from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import (
     EVERYWHERE,
@@ -81,6 +82,12 @@ class Twins:
         self.members.append(member)
         member.process.start(member.run())
         return member
+
+    def give_back(self, member: Member) -> None:
+        """What is left of one that has ended in order."""
+        member.process.kill()
+        released = {"spec": {"holderIdentity": "", "leaseDurationSeconds": RELEASED_DURATION_SECONDS}}
+        self.ring.stage.server.patch(LEASES, member.name, member.lease.namespace, released)
 
     async def until_held(self, *members: Member) -> None:
         await self.ring.stage.until(
@@ -178,10 +185,12 @@ async def test_but_not_while_the_first_may_work_though_its_lease_does_not_say_so
         assert world.homes()["a"] == ELSEWHERE
 
 
+@pytest.mark.parametrize("given_back", [False, True])
 @in_virtual_time
 async def test_nor_for_a_leader_that_comes_after_the_lease_was_deleted(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, given_back: bool
 ) -> None:
+    """Nor while the second has ended, so that the sharder could take its Lease over at once."""
     async with twins(clock, monkeypatch) as world:
         async with sharder(world.ring.stage):
             a, c = world.start("a"), world.start("c")
@@ -191,8 +200,10 @@ async def test_nor_for_a_leader_that_comes_after_the_lease_was_deleted(
         a.ends_in = 60  # its fence is what ends its work
         a.keeper_slowness = 1e6
         world.ring.stage.server.delete(LEASES, "a", SHARDS)
+        if given_back:
+            world.give_back(second)
         async with sharder(world.ring.stage):
-            await world.until_held(second, c)
+            await world.until_held(*([c] if given_back else [second, c]))
 
 
 @in_virtual_time

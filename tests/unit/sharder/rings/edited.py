@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
 from tests.unit.sharder.placement.stage import (
     ALONE,
@@ -80,8 +81,8 @@ class Edited:
             self.taken.append(change.new["metadata"]["name"])
 
 
-def prepare(clock: VirtualClock) -> Edited:
-    stage = make_stage(clock)
+def prepare(clock: VirtualClock, api: type[MemoryApi] = MemoryApi) -> Edited:
+    stage = make_stage(clock, api=api)
     stage.create(CLUSTERRINGS, ring(ALONE, OTHERS), None)
     owners, bodies = {}, {}
     for shard in SHARDS:
@@ -100,9 +101,9 @@ def prepare(clock: VirtualClock) -> Edited:
 
 
 @asynccontextmanager
-async def settled(clock: VirtualClock) -> AsyncIterator[Edited]:
+async def settled(clock: VirtualClock, api: type[MemoryApi] = MemoryApi) -> AsyncIterator[Edited]:
     """All is in its place."""
-    edited = prepare(clock)
+    edited = prepare(clock, api)
     async with leading(edited.stage):
         await edited.stage.until(lambda: edited.stage.condition("Settled") == "True")
         assert edited.placed_as == "main"

@@ -52,8 +52,7 @@ class Listing(MemoryApi):
 @asynccontextmanager
 async def settled(stage: Stage, *resources: Any) -> AsyncIterator[Replica]:
     """A replica that leads, a shard, and a ring of `resources` where all is in its place."""
-    stage.create(CLUSTERRINGS, ring(*resources), None)
-    stage.start("one")
+    stage.set_up(ring(*resources), "one")
     async with leading(stage) as replica:
         await stage.until(lambda: stage.condition("Settled") == "True")
         yield replica
@@ -105,8 +104,7 @@ async def test_an_owner_that_gets_other_children_is_not_listed_again(clock: Virt
 async def test_namespaces_that_come_into_scope_are_listed(clock: VirtualClock) -> None:
     stage = make_stage(clock)
     selector = {"matchLabels": {"kubernetes.io/metadata.name": "shards"}}
-    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=selector), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, namespaceSelector=selector), "one")
     stage.create(OWNERS, thing("it"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
@@ -119,9 +117,7 @@ async def test_namespaces_that_come_into_scope_are_listed(clock: VirtualClock) -
 @in_virtual_time
 async def test_a_drain_is_as_old_as_it_is(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     [name] = names_on("two", "one", "two")
     stage.create(OWNERS, thing(name, shard="one"))
     async with leading(stage) as replica:
@@ -265,8 +261,7 @@ def test_a_new_ring_of_which_nothing_can_be_looked_up_says_so(assignment: dict[s
     async def story(clock: VirtualClock) -> None:
         stage = make_stage(clock, api=Away)
         api = served(stage, LOST)
-        stage.create(CLUSTERRINGS, ring(LOST, **assignment), None)
-        stage.start("one")
+        stage.set_up(ring(LOST, **assignment), "one")
         async with leading(stage):
             await stage.until(lambda: stage.condition("Ready") == "False", seconds=2)
             generation, _, message = told(stage, "ResourcesServed")

@@ -52,8 +52,7 @@ def refusing(clock: VirtualClock, *verbs: str) -> tuple[Stage, Refusing]:
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
     stage.api.refused = {(verb, CHILDREN.group_resource) for verb in verbs}
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     return stage, stage.api
 
 
@@ -185,9 +184,7 @@ async def test_a_ring_whose_status_says_nothing_stays_in_force_where_objects_are
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
     stage.api.refused = {(verb, CHILDREN.group_resource)}
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(), "one", "two")
     names = [f"on-one-{number}" for number in range(5)]
     for name in names:
         stage.create(OWNERS, thing(name, shard="one"))

@@ -117,8 +117,7 @@ async def test_an_owner_that_may_get_no_shard_does_not_keep_the_others(clock: Vi
 @in_virtual_time
 async def test_where_the_family_of_an_owner_was_to_go_is_forgotten_when_the_owner_stays(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE, OTHERS), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, OTHERS), "one")
     [orphan] = names_on("one", "one", resource=CHILDREN)
     stage.create(CHILDREN, thing(orphan, shard="one"))
     [name] = names_on("three", "one", "two", "three")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sharder.core.lasting import LASTING_SECONDS
 from sharder.replica import Replica
-from sharder.rings.unread import UNREAD_SECONDS
 from sharder.takeover.alarm import RESUMED, SUSPENDED
 from shardsdk.errors import Forbidden, ServerError
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
@@ -42,17 +42,10 @@ def two_shards(clock: VirtualClock) -> tuple[Stage, Unwatched, str]:
     """A ring with two shards, and the name of an object that is on the second."""
     stage = make_stage(clock, api=Unwatched)
     assert isinstance(stage.api, Unwatched)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     [name] = names_on("two", "one", "two")
     stage.create(OWNERS, thing(name, shard="two"))
     return stage, stage.api, name
-
-
-def message(stage: Stage, kind: str) -> str:
-    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-    return next(str(each["message"]) for each in conditions if each["type"] == kind)
 
 
 def suspended(replica: Replica) -> float:
@@ -71,14 +64,14 @@ async def test_it_is_told_everywhere_until_the_crash_is_noticed(
         await stage.pass_time(1)
         stage.crash("two")
         await stage.until(lambda: suspended(replica) == 1, seconds=60)
-        await stage.until(lambda: stage.condition("Ready") == "False", seconds=2 * UNREAD_SECONDS)
+        await stage.until(lambda: stage.condition("Ready") == "False", seconds=2 * LASTING_SECONDS)
         [told] = stage.events.of(SUSPENDED)
         if missing:
             assert "watch leases: no" in told
-            assert "may not watch leases.coordination.k8s.io; its own ClusterRole" in message(stage, "Ready")
+            assert "may not watch leases.coordination.k8s.io; its own ClusterRole" in stage.message("Ready")
         else:
             assert "it broke" in told
-            assert "leases.coordination.k8s.io cannot be read: it broke" in message(stage, "Ready")
+            assert "leases.coordination.k8s.io cannot be read: it broke" in stage.message("Ready")
         assert stage.condition("Settled") == "Unknown", "nobody can tell"
         caplog.clear()
         await stage.pass_time(600)
@@ -100,7 +93,7 @@ async def test_rings_that_cannot_be_followed_are_told_of(clock: VirtualClock) ->
         await stage.until(lambda: stage.condition("Settled") == "True")
         api.broken = CLUSTERRINGS
         await stage.until(lambda: stage.condition("Ready") == "False", seconds=700)
-        assert "clusterrings.sharding.timebertt.dev cannot be read: it broke" in message(stage, "Ready")
+        assert "clusterrings.sharding.timebertt.dev cannot be read: it broke" in stage.message("Ready")
         api.broken = None
         await stage.until(lambda: stage.condition("Ready") == "True")
 

@@ -17,7 +17,6 @@ from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
     ALONE,
     OWNERS,
-    RING,
     Stage,
     leading,
     make_stage,
@@ -39,8 +38,7 @@ class Refusing(MemoryApi):
 
 
 def settled(stage: Stage) -> tuple[str, str, str]:
-    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-    found = next(each for each in conditions if each["type"] == "Settled")
+    found = stage.said("Settled")
     return found["status"], found["reason"], found["message"]
 
 
@@ -63,8 +61,7 @@ async def refused(clock: VirtualClock) -> AsyncIterator[tuple[Stage, Refusing, l
     stage = make_stage(clock, api=Refusing)
     api = stage.api
     assert isinstance(api, Refusing)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     names = names_on("two", "one", "two", count=3)
     for name in names:
         stage.create(OWNERS, thing(name, shard="one"))
@@ -112,9 +109,7 @@ async def test_that_stranded_ones_are_refused_is_said_all_the_time(
 ) -> None:
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
-    stage.create(CLUSTERRINGS, ring(*resources), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(*resources), "one", "two")
     [name] = names_on("two", "one", "two")
     stage.create(OWNERS, thing(name, shard="two"))
     async with leading(stage):

@@ -7,15 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 from sharder.replica import Replica
-from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
     ALONE,
     OWNERS,
-    RING,
     SETTINGS,
     Stage,
     make_replica,
@@ -25,12 +22,6 @@ from tests.unit.sharder.placement.stage import (
     scrape,
     thing,
 )
-
-
-def acknowledged(stage: Stage) -> dict[str, Any]:
-    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-    found: dict[str, Any] = next(each for each in conditions if each["type"] == "DrainsAcknowledged")
-    return found
 
 
 @asynccontextmanager
@@ -48,8 +39,7 @@ async def leads(stage: Stage, number: int) -> AsyncIterator[Replica]:
 async def overdue_stage(clock: VirtualClock) -> tuple[Stage, str]:
     """A ring whose first shard lets go of an object never, for twenty minutes; the object."""
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     [name] = names_on("two", "one", "two")
     stage.create(OWNERS, thing(name, shard="one"))
     async with leads(stage, 0):
@@ -63,21 +53,21 @@ async def overdue_stage(clock: VirtualClock) -> tuple[Stage, str]:
 @in_virtual_time
 async def test_it_is_neither_taken_back_nor_young_again_until_it_is_acknowledged(clock: VirtualClock) -> None:
     stage, name = await overdue_stage(clock)
-    before, said = acknowledged(stage), set[str]()
-    stage.server.listeners.append(lambda change: said.add(acknowledged(stage)["status"]))
+    before, said = stage.said("DrainsAcknowledged"), set[str]()
+    stage.server.listeners.append(lambda change: said.add(stage.said("DrainsAcknowledged")["status"]))
     for number in (1, 2, 3):
         async with leads(stage, number) as replica:
             await stage.pass_time(number * 40)
             [age] = scrape(replica, replica._metrics.oldest_drain_age)
             assert age > 1200
     assert said == {"False"}
-    assert acknowledged(stage)["lastTransitionTime"] == before["lastTransitionTime"]
+    assert stage.said("DrainsAcknowledged")["lastTransitionTime"] == before["lastTransitionTime"]
     assert len(stage.events.of("Overdue")) == 1
     assert not stage.events.of("Acknowledged")
     async with leads(stage, 4) as replica:
         await stage.pass_time(10)
         stage.acknowledge(name)
-        await stage.until(lambda: acknowledged(stage)["status"] == "True")
+        await stage.until(lambda: stage.condition("DrainsAcknowledged") == "True")
         assert scrape(replica, replica._metrics.oldest_drain_age) == [0]
     for shard in stage.shards.values():
         shard.cancel()
@@ -88,7 +78,7 @@ async def test_one_that_was_acknowledged_while_nobody_led_is_told_so(clock: Virt
     stage, name = await overdue_stage(clock)
     stage.acknowledge(name)
     async with leads(stage, 1):
-        await stage.until(lambda: acknowledged(stage)["status"] == "True", seconds=60)
+        await stage.until(lambda: stage.condition("DrainsAcknowledged") == "True", seconds=60)
         assert len(stage.events.of("Acknowledged")) == 1
     for shard in stage.shards.values():
         shard.cancel()
@@ -106,7 +96,7 @@ async def test_others_that_began_since_are_not_said_to_be_as_old(clock: VirtualC
             await stage.pass_time(4)
             [age] = scrape(replica, replica._metrics.oldest_drain_age)
             assert age <= 60
-            assert name in acknowledged(stage)["message"] or acknowledged(stage)["status"] == "True"
+            assert name in stage.message("DrainsAcknowledged") or stage.condition("DrainsAcknowledged") == "True"
     for shard in stage.shards.values():
         shard.cancel()
 
@@ -120,7 +110,7 @@ async def test_a_younger_one_is_not_taken_for_it_for_long(clock: VirtualClock) -
         [other] = names_on("two", "one", "two", count=2)[1:]
         stage.create(OWNERS, thing(other, shard="one", draining=True))
         await stage.pass_time(30)
-        assert acknowledged(stage)["status"] == "True"
+        assert stage.condition("DrainsAcknowledged") == "True"
         [age] = scrape(replica, replica._metrics.oldest_drain_age)
         assert age <= 30
     for shard in stage.shards.values():

@@ -18,7 +18,7 @@ from shardsdk.errors import ConnectionFailed
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
 
 OTHERS: Final = Resource("example.org", "v1", "others", "Other")
 NAMES: Final = {"owners": OWNERS.group_resource, "configmaps": CHILDREN.group_resource, "others": OTHERS.group_resource}
@@ -223,7 +223,7 @@ async def test_what_was_taken_off_rings_and_does_not_answer_holds_up_none_of_the
     placed = [{"group": LOST.group, "resource": each} for each in (LOST.plural, "others")]
     rings = [*(f"r{number}" for number in range(6)), RING]
     for name in rings:
-        stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}, name=name), None)
+        stage.create(CLUSTERRINGS, ring(ALONE, name=name), None)
         stage.server.patch(CLUSTERRINGS, name, None, {"status": {"placedResources": placed}}, subresource="status")
     stage.start("one")
     stage.create(OWNERS, thing("it"))

@@ -19,7 +19,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family
-from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
 
 WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
 
@@ -41,8 +41,7 @@ class Forbidding(MemoryApi):
 @in_virtual_time
 async def test_objects_are_placed_although_permissions_cannot_be_asked_for(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Forbidding)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     stage.create(OWNERS, thing("it"))
     async with leading(stage):
         await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=5)
@@ -53,7 +52,7 @@ async def test_a_resource_that_was_taken_off_and_cannot_be_looked_up_holds_up_no
     stage = make_stage(clock, api=Forbidding)
     assert isinstance(stage.api, Forbidding)
     stage.api.hides = frozenset({CHILDREN.plural})
-    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
     listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
     stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}}, subresource="status")
     stage.start("one")
@@ -67,8 +66,7 @@ async def test_a_resource_that_was_taken_off_and_cannot_be_looked_up_holds_up_no
 @in_virtual_time
 async def test_a_steady_stream_of_new_objects_is_no_steady_stream_of_status_writes(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     stage.api.lag = lambda: 0.1
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
@@ -120,8 +118,7 @@ class Unlisted(MemoryApi):
 @in_virtual_time
 async def test_objects_are_placed_although_webhook_configurations_may_not_be_listed(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Unlisted)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     stage.create(OWNERS, thing("it"))
     async with leading(stage):
         await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=15)
@@ -142,8 +139,7 @@ async def test_left_over_webhook_configurations_go_when_a_leader_begins(clock: V
 @in_virtual_time
 async def test_children_keep_their_labels_while_their_owners_type_is_not_served(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     create_family(stage, "family", shard="one", children=("one",))
     async with leading(stage) as replica:
         await stage.until(lambda: stage.condition("Settled") == "True")
@@ -160,8 +156,7 @@ async def test_children_keep_their_labels_while_their_owners_type_is_not_served(
 async def test_an_owner_that_leaves_the_ring_is_let_go_before_its_children(clock: VirtualClock) -> None:
     """Its shard would make them anew: it works on the owner, and sees them no longer."""
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     create_family(stage, "family", shard="one", children=("one",))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
@@ -179,23 +174,18 @@ async def test_conditions_tell_of_an_owner_that_no_shard_lets_go_of_after_its_re
     clock: VirtualClock,
 ) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     create_family(stage, "family", shard="one", children=("one", "one"))
-
-    def message(kind: str) -> str:
-        conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-        return next(str(each["message"]) for each in conditions if each["type"] == kind)
 
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": []}})
         await stage.until(lambda: stage.draining(OWNERS, "family"), seconds=10)
         leaving = "the ring lists no longer, and has labels on: 2 configmaps, 1 owners.example.org"
-        await stage.until(lambda: leaving in message("Settled"), seconds=30)
+        await stage.until(lambda: leaving in stage.message("Settled"), seconds=30)
         assert stage.condition("Settled") == "False"
         await stage.until(lambda: stage.condition("DrainsAcknowledged") == "False", seconds=70)
-        stuck = message("DrainsAcknowledged")
+        stuck = stage.message("DrainsAcknowledged")
         assert "owners.example.org default/family on shard one, of a resource that the ring lists no longer" in stuck
         assert "take both labels off these objects" in stuck
         stage.acknowledge("family")
@@ -247,8 +237,7 @@ class Losing(MemoryApi):
 async def test_a_right_that_is_taken_away_while_nothing_moves_is_named_at_once(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Losing)
     assert isinstance(stage.api, Losing)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with leading(stage) as replica:
         await stage.until(lambda: stage.condition("Settled") == "True")
         await stage.pass_time(100)
@@ -270,15 +259,16 @@ async def test_a_ring_at_rest_is_not_looked_at_again(clock: VirtualClock, monkey
 
     monkeypatch.setattr(RingController, "_look", look)
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     stage.create(OWNERS, thing("it"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         await stage.pass_time(5)
         looked.clear()
+        writes = stage.patches(CLUSTERRINGS)
         await stage.pass_time(200)  # shards renew meanwhile
         assert not looked
+        assert stage.patches(CLUSTERRINGS) == writes, "what is written down is not written again"
         stage.create(OWNERS, thing("another"))
         await stage.until(lambda: bool(looked), seconds=2)
 
@@ -293,7 +283,14 @@ async def test_a_ring_that_is_not_at_rest_is_summed_up_once_a_second(
         summed_up.append(clock.monotonic())
         return right(assignment)
 
+    asked: list[str] = []
+
+    async def discover(api: MemoryApi, group: str, plural: str, right: Any = MemoryApi.discover) -> Any:
+        asked.append(plural)
+        return await right(api, group, plural)
+
     monkeypatch.setattr(LabelAssignment, "summarize", summarize)
+    monkeypatch.setattr(MemoryApi, "discover", discover)
     stage = make_stage(clock)
     stage.create(CLUSTERRINGS, ring(), None)
     stage.create(OWNERS, thing("it"))  # and no shard for it
@@ -301,8 +298,10 @@ async def test_a_ring_that_is_not_at_rest_is_summed_up_once_a_second(
         await stage.pass_time(30)
         assert stage.condition("Settled") != "True"
         summed_up.clear()
+        asked.clear()
         await stage.pass_time(60)
         assert 55 <= len(summed_up) <= 70
+        assert not asked, "its resources are not looked up anew while they are served"
 
 
 class Refusing(MemoryApi):
@@ -316,7 +315,7 @@ class Refusing(MemoryApi):
 async def test_a_right_that_is_missing_for_what_was_taken_off_is_named(clock: VirtualClock) -> None:
     """Whoever renews a ring's role just after the ring takes it away too early."""
     stage = make_stage(clock, api=Refusing)
-    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
     listed = [{"group": "", "resource": CHILDREN.plural, "controlled": False}]
     stage.server.patch(CLUSTERRINGS, RING, None, {"status": {"placedResources": listed}}, subresource="status")
     stage.create(CHILDREN, thing("left", shard="one"))

@@ -16,8 +16,7 @@ from tests.unit.sharder.placement.stage import ALONE, OWNERS, RING, leading, mak
 @in_virtual_time
 async def test_what_ends_after_its_ring_is_gone_brings_no_series_back(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     async with leading(stage) as replica:
         counters, metrics = _Counters(replica._metrics, replica.cache), replica._metrics
         families: tuple[MetricWrapperBase, ...] = (

@@ -19,7 +19,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.testing.memory import Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, RING, SETTINGS, Stage, leading, make_stage, ring
+from tests.unit.sharder.placement.stage import ALONE, RING, SETTINGS, leading, make_stage, ring
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,10 @@ async def test_what_cannot_be_written_since_the_ring_is_refused_is_told_by_an_ev
     stage.create(CLUSTERRINGS, ring({"group": "Not A Group", "resource": "x"}), None)
     async with leading(stage):
         await stage.until(lambda: bool(stage.events.of("ReconciliationFailed")), seconds=30)
+        await stage.until(lambda: bool(stage.events.of(NOT_WRITTEN)), seconds=REFUSED_SECONDS + 2 * DENIED_SECONDS)
+        [message] = stage.events.of(NOT_WRITTEN)
+        assert "metadata.name is too long" in message
+        assert "let the sharder patch" not in message, "no right would help"
 
 
 class Picky(MemoryApi):
@@ -142,12 +146,15 @@ class Picky(MemoryApi):
 
 
 @in_virtual_time
-async def test_a_status_that_does_not_validate_hides_no_condition(clock: VirtualClock) -> None:
+async def test_a_status_that_does_not_validate_hides_no_condition(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = make_stage(clock, api=Picky)
     stage.create(CLUSTERRINGS, ring(ALONE), None)
     async with leading(stage):
         await stage.until(lambda: stage.condition("Ready") == "True")
         assert stage.server.get(CLUSTERRINGS, RING, None)["status"]["observedGeneration"] == 1
+    assert "a key is none" in {vars(each).get("error", "")[-13:] for each in caplog.records}, "what is left out is told"
 
 
 def ready_metric(replica: Replica) -> float:
@@ -161,8 +168,7 @@ async def test_that_it_cannot_be_written_is_told_by_events_a_line_and_the_metric
     stage = make_stage(clock, api=Unwritable)
     assert isinstance(stage.api, Unwritable)
     stage.api.refuses = False
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     async with leading(stage) as replica:
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.events.taken.clear()
@@ -202,8 +208,7 @@ async def test_an_outage_is_none_either_however_long_it_is(clock: VirtualClock, 
     stage = make_stage(clock, api=Unwritable)
     assert isinstance(stage.api, Unwritable)
     stage.api.refuses, stage.api.answer = False, answer
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.events.taken.clear()
@@ -243,10 +248,5 @@ async def test_a_ring_that_cannot_be_used_says_so_although_its_webhook_configura
         assert "Not Valid" in message
         assert "delete mutatingwebhookconfigurations: no" in message
         stage.api.refuses = False
-        await stage.until(lambda: "mutatingwebhookconfigurations" not in ready(stage), seconds=60)
+        await stage.until(lambda: "mutatingwebhookconfigurations" not in stage.message("Ready"), seconds=60)
         assert stage.server.find(WEBHOOK_CONFIGURATIONS, f"clusterring-{RING}") is None
-
-
-def ready(stage: Stage) -> str:
-    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-    return next(str(each["message"]) for each in conditions if each["type"] == "Ready")

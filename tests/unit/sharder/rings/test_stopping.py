@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
     ALONE,
@@ -30,9 +29,7 @@ def leader(stage: Stage) -> str | None:
 def two_shards(clock: VirtualClock, objects: int) -> Stage:
     """A ring of two shards; `one` has objects."""
     stage = make_stage(clock, api=SlowApi)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     for name in names_on("one", "one", "two", count=objects):
         stage.create(OWNERS, thing(name, shard="one"))
     return stage

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from sharder.core.lasting import LASTING_SECONDS
 from sharder.core.rights import MissingRule
 from sharder.core.summary import Failures, Pending
-from sharder.rings.unread import UNREAD_SECONDS, Unread
+from sharder.rings.unread import Unread
 from shardsdk.errors import Forbidden, ServerError, ShardingError
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, OWNERS, RING, Stage, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, OWNERS, Stage, leading, make_stage, ring, thing
 
 NAME = OWNERS.group_resource
 BY_WATCH, BY_RESYNC = "watch", "resync"
@@ -53,18 +54,12 @@ def breaking(clock: VirtualClock) -> tuple[Stage, Breaking]:
     """A ring of owners alone, and a shard."""
     stage = make_stage(clock, api=Breaking)
     assert isinstance(stage.api, Breaking)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     return stage, stage.api
 
 
-def message(stage: Stage, kind: str) -> str:
-    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-    return next(str(each["message"]) for each in conditions if each["type"] == kind)
-
-
 def is_told(stage: Stage, name: str) -> Callable[[], bool]:
-    return lambda: stage.condition("Ready") == "False" and f"{name} cannot be read" in message(stage, "Ready")
+    return lambda: stage.condition("Ready") == "False" and f"{name} cannot be read" in stage.message("Ready")
 
 
 @in_virtual_time
@@ -77,7 +72,7 @@ async def test_a_resource_that_cannot_be_read_is_named_with_the_answer_until_it_
         replica._leader._restart_watches()
         stage.create(OWNERS, thing("it"))
         await stage.until(is_told(stage, "owners.example.org"), seconds=300)
-        assert "conversion webhook failed" in message(stage, "Ready")
+        assert "conversion webhook failed" in stage.message("Ready")
         assert stage.condition("Settled") == "Unknown"
         assert any("owners.example.org cannot be read" in each for each in stage.events.of("ReconciliationFailed"))
         before = stage.patches(CLUSTERRINGS)
@@ -141,9 +136,9 @@ async def test_a_right_on_namespaces_that_is_missing_is_named(clock: VirtualCloc
     async with leading(stage):
         await stage.until(lambda: stage.condition("PermissionsGranted") == "False", seconds=10)
         assert stage.condition("Ready") == "False"
-        assert f"may not {verb} namespaces; its own ClusterRole lacks that" in message(stage, "PermissionsGranted")
-        await stage.pass_time(2 * UNREAD_SECONDS)
-        assert "cannot be read" not in message(stage, "Ready")  # it is said once
+        assert f"may not {verb} namespaces; its own ClusterRole lacks that" in stage.message("PermissionsGranted")
+        await stage.pass_time(2 * LASTING_SECONDS)
+        assert "cannot be read" not in stage.message("Ready")  # it is said once
         api.broken = None
         await stage.until(lambda: stage.condition("Ready") == "True", seconds=40)
         await stage.until(lambda: stage.condition("Settled") == "True", seconds=60)
@@ -158,10 +153,10 @@ async def test_only_what_fails_without_a_break_lasts(clock: VirtualClock) -> Non
     unread, error = Unread(clock), ServerError("no", status=500)
     assert unread.look(failing(error), ()) == ()
     assert unread.any
-    await clock.sleep(UNREAD_SECONDS - 1)
+    await clock.sleep(LASTING_SECONDS - 1)
     assert unread.look(failing(error, Pending.DRAINING), ()) == ()  # another watch, which has not failed before
     assert unread.look(failing(error), ()) == ()
-    await clock.sleep(UNREAD_SECONDS)
+    await clock.sleep(LASTING_SECONDS)
     assert unread.look(failing(error), ()) == failing(error)
     assert unread.look((), ()) == ()
     assert not unread.any
@@ -174,7 +169,7 @@ async def test_a_right_that_is_missing_is_not_told_twice_and_counts_from_when_it
     unread, error, missing = Unread(clock), Forbidden("no", status=403), (MissingRule("watch", NAME),)
     for _ in range(3):
         assert unread.look(failing(error), missing) == ()
-        await clock.sleep(UNREAD_SECONDS)
+        await clock.sleep(LASTING_SECONDS)
     assert unread.look(failing(error), ()) == ()
-    await clock.sleep(UNREAD_SECONDS)
+    await clock.sleep(LASTING_SECONDS)
     assert unread.look(failing(error), ()) == failing(error)

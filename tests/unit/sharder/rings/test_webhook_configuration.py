@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -315,6 +316,36 @@ async def test_one_that_is_deleted_is_made_anew_soon_whatever_was_before(clock: 
         assert "control-plane" in str(stage.server.get(WEBHOOK_CONFIGURATIONS, NAME, None)), "a repair of that waits"
         _delete(stage)
         await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None, seconds=6)
+
+
+@in_virtual_time
+async def test_a_ring_by_ranges_has_none_though_one_by_labels_had_its_name(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None)
+    stage.server.delete(CLUSTERRINGS, RING, None)
+    stage.create(CLUSTERRINGS, ring(ALONE, assignment="Ranges", hashBy="Namespace"), None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is None)
+
+
+@in_virtual_time
+async def test_a_new_authority_is_named_within_seconds(clock: VirtualClock) -> None:
+    """API servers pass over a webhook whose certificate they cannot verify, and its objects wait for placement."""
+    stage, bundle = make_stage(clock), [b"one"]
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
+    async with leading(stage, webhook=replace(WEBHOOK, ca_bundle=lambda: bundle[0])) as replica:
+
+        def named() -> bytes:
+            found = stage.server.find(WEBHOOK_CONFIGURATIONS, NAME)
+            return b64decode(found["webhooks"][0]["clientConfig"]["caBundle"]) if found is not None else b""
+
+        await stage.until(lambda: named() == b"one" and stage.condition("Ready") == "True")
+        await stage.pass_time(60)
+        bundle[0] = b"another"
+        replica.webhook_changed()
+        await stage.until(lambda: named() == b"another", seconds=5)
 
 
 class Untold(MemoryApi):

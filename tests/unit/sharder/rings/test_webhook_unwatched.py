@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sharder.core.lasting import LASTING_SECONDS
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import WebhookSettings
-from sharder.rings.unread import UNREAD_SECONDS
 from shardsdk.errors import Forbidden
 from shardsdk.kube.api import Operation, Selection
 from shardsdk.protocol.objects import CLUSTERRINGS
@@ -38,8 +38,7 @@ class Unwatched(MemoryApi):
 def unwatched(clock: VirtualClock, api: type[Unwatched] = Unwatched, **spec: Any) -> tuple[Stage, Unwatched]:
     stage = make_stage(clock, api=api)
     assert isinstance(stage.api, Unwatched)
-    stage.create(CLUSTERRINGS, ring(ALONE, **spec), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, **spec), "one")
     return stage, stage.api
 
 
@@ -52,7 +51,7 @@ async def test_one_that_is_deleted_is_made_anew_within_minutes_and_the_ring_says
         await stage.until(lambda: stage.condition("Settled") == "True")
         api.broken = True
         stage.server.patch(WEBHOOK_CONFIGURATIONS, NAME, None, {"metadata": {"labels": {"x": "y"}}})  # ends the watch
-        await stage.until(lambda: stage.condition("Ready") == "False", seconds=2 * UNREAD_SECONDS)
+        await stage.until(lambda: stage.condition("Ready") == "False", seconds=2 * LASTING_SECONDS)
         [message] = stage.events.of("ReconciliationFailed")
         assert "mutatingwebhookconfigurations.admissionregistration.k8s.io cannot be read: watch" in message
         assert stage.condition("Settled") == "True", "objects are placed without it"
@@ -98,7 +97,7 @@ def test_a_sharder_without_webhook_needs_no_rights_on_them(spec: dict[str, Any])
         api.broken = True
         async with leading(stage):
             await stage.until(lambda: stage.condition("Ready") is not None)
-            await stage.pass_time(2 * UNREAD_SECONDS)
+            await stage.pass_time(2 * LASTING_SECONDS)
             assert stage.condition("Ready") == "True", stage.message("Ready")
             assert not stage.events.of("ReconciliationFailed")
 
