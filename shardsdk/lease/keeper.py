@@ -59,8 +59,8 @@ class Keeper:
     """One process's side of one Lease."""
 
     __slots__ = (
-        "_asked_at", "_asked_missed", "_claim", "_clean", "_fresh", "_grace_seconds", "_hurried_at", "_known",
-        "_last_failure", "_leave_until", "_missed", "_next_at", "_others", "_refusals", "_timings",
+        "_asked_at", "_asked_missed", "_at_once", "_claim", "_clean", "_fresh", "_grace_seconds", "_hurried_at",
+        "_known", "_last_failure", "_leave_until", "_missed", "_next_at", "_others", "_refusals", "_timings",
         "_unanswered_before", "_unanswered_until", "_version", "_why", "_written", "deadlines", "held", "loss", "phase",
     )  # fmt: skip
 
@@ -87,12 +87,10 @@ class Keeper:
         self._asked_at = -math.inf
         #: What the clock had missed when that was, and when the last confirmed write was sent.
         self._asked_missed = self._missed = 0.0
-        self._next_at = -math.inf
-        self._hurried_at = -math.inf
-        self._refusals = 0
+        self._next_at = self._hurried_at = -math.inf
+        self._refusals, self._at_once = 0, False
         #: Why nothing is done before `_next_at`, and what failed since the last confirmed write.
-        self._why = ""
-        self._last_failure = ""
+        self._why = self._last_failure = ""
         self._leave_until = math.inf
         self._grace_seconds = 0
         self._clean = False
@@ -211,7 +209,7 @@ class Keeper:
         self._known, self._fresh, self._unanswered_until = lease, True, -math.inf
         self._look_for_restore(lease)
         self._version = lease.metadata.resource_version
-        self._refusals = 0
+        self._refusals, self._at_once = 0, False
         self._why = self._last_failure = ""
         self.check(at)
         match self.phase:
@@ -232,22 +230,27 @@ class Keeper:
         self._fresh, self._unanswered_until = False, -math.inf
         self._refusals += 1
         self._why = self._last_failure = why
-        if self._refusals <= MAX_REFUSALS:
-            self._next_at = at.monotonic
-        else:
-            self._next_at = at.monotonic + self._timings.pause(at.chance)
+        self._next_at = at.monotonic + (0.0 if self._refusals <= MAX_REFUSALS else self._timings.pause(at.chance))
 
-    def failed(self, at: Moment, why: str, *, retry_after_seconds: float = 0.0, rejected: bool = False) -> None:
+    def failed(
+        self, at: Moment, why: str, *, retry_after_seconds: float = 0.0, rejected: bool = False, broken: bool = False
+    ) -> None:
         """The request failed, or nobody knows: it extends nothing.  `rejected`: a write that will have no effect.
+
+        After any other write a read shows what became of it; if it was executed, the next would be refused.  `broken`:
+        the connection was; another is tried at once, but for the jitter, and but once between two pauses.
 
         Whoever answered is given the time it asks for, but never more than an answer may take: a load balancer asks
         for a minute when its backend is away for a second, and by then the lease would be another's.
         """
         if rejected:
             self._unanswered_until = self._unanswered_before
+        self._fresh = self._fresh and rejected
         self._why = self._last_failure = why
+        self._at_once = broken and not self._at_once
+        counted_from = at.monotonic - self._timings.retry_period if self._at_once else self._asked_at
         asked = min(retry_after_seconds, self._timeout(at))
-        self._next_at = max(self._asked_at + self._timings.pause(at.chance), at.monotonic + asked)
+        self._next_at = max(counted_from + self._timings.pause(at.chance), at.monotonic + asked)
 
     # Seeking.
 
@@ -379,7 +382,7 @@ class Keeper:
         return Read(self._timeout(at))
 
     def _timeout(self, at: Moment) -> float:
-        """How long a request may take: while holding, no more than leaves time for another one."""
+        """How long a request may take: after a hung one, no more than leaves time for another."""
         match self.phase:
             case Phase.HOLDING:
                 return self._timings.renewal_timeout(self._deadlines.step_down_at - at.monotonic)

@@ -125,7 +125,7 @@ class Candidate:
 
     async def _lead(self, hold: Hold, lead: Callable[[Hold], Awaitable[None]], elector: LeaderElector) -> None:
         self.leads = True
-        with watched(hold, self._clock, self._die) if self._threaded else contextlib.nullcontext():
+        with watched(hold, self._die) if self._threaded else contextlib.nullcontext():
             try:
                 await lead(hold)
             finally:

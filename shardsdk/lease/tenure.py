@@ -27,9 +27,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from shardsdk.errors import AlreadyExists, ApiError, NotFound, RetryRule, ShardingError, may_be_executed
+from shardsdk.errors import AlreadyExists, NotFound, RetryRule, ShardingError, may_be_executed
 from shardsdk.kube.api import Api
+from shardsdk.kube.backoff import asked_by
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.cut import is_broken
 from shardsdk.kube.lapses import lapses_of
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold
@@ -203,8 +205,7 @@ class Tenure:
         if loss is None:
             return False
         # First the owner, then who reads of it: a handler of log lines may wait for a network that is gone.
-        if loss.kind is LossKind.TAKEN:
-            self.hold.close()
+        self.hold.lose(taken=loss.kind is LossKind.TAKEN)
         self._listener.lost(loss)
         log.error("Lost the lease: %s", loss.message, exc_info=failure, extra=self._fields())
         return True
@@ -326,13 +327,13 @@ class Tenure:
         hopeless = error.retry is RetryRule.NEVER and not isinstance(error, NotFound)
         if hopeless and self._keeper.phase is Phase.SEEKING:
             raise error
-        retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None
         why = self._homeless if create and isinstance(error, NotFound) else str(error)
-        self._fail(why, retry_after or 0.0, rejected=isinstance(request, Write) and not may_be_executed(error))
+        rejected = isinstance(request, Write) and not may_be_executed(error)
+        self._fail(why, asked_by(error), rejected=rejected, broken=is_broken(error))
 
-    def _fail(self, why: str, retry_after_seconds: float = 0.0, *, rejected: bool = False) -> None:
+    def _fail(self, why: str, asked_seconds: float = 0.0, *, rejected: bool = False, broken: bool = False) -> None:
         if self._keeper.phase is Phase.HOLDING:
-            left = max(self.hold.ends_at - self._clock.monotonic(), 0.0)
+            left = max(self.hold.left_to_end(), 0.0)
             log.warning(
                 "Could not renew the %s, which is held for %.1f s more: %s",
                 self._claim,
@@ -344,11 +345,12 @@ class Tenure:
             # Here, and not when it waits: after a request that took long there is no wait.
             log.warning("Could not acquire the %s yet: %s", self._claim, why, extra=self._fields())
             self._told = why
-        self._keeper.failed(self._moment(), why, retry_after_seconds=retry_after_seconds, rejected=rejected)
+        at = self._moment()
+        self._keeper.failed(at, why, retry_after_seconds=asked_seconds, rejected=rejected, broken=broken)
 
     async def _wait_for_end_of_work(self) -> None:
         """Wait for the owner, who was told of the loss, and is told once more when the hold ends."""
-        while not self._leaving.is_set() and (left := self.hold.ends_at - self._clock.monotonic()) > 0:
+        while not self._leaving.is_set() and (left := self.hold.left_to_end()) > 0:
             await _wait(self._leaving, min(left, TICK_SECONDS))
         if not self._leaving.is_set():
             self._listener.overdue()

@@ -79,10 +79,14 @@ class LeaseTimings:
     def renewal_timeout(self, left: float) -> float:
         """How long a request may take when the deadline is `left` seconds away.
 
-        Half of that, so that a hung one leaves time for others and a slow API
-        server still gets its time; at last all of it, not ever smaller pieces.
+        At first as long as any other, so that an API server whose answers take
+        up to half the deadline costs nobody the lease.  Then half of what is
+        left, so that a hung one leaves time for others; but no less than until
+        the next try is due.
         """
-        return max(left / 2, min(left, self.renew_deadline / 4))
+        if left >= self.request_timeout:
+            return self.request_timeout
+        return max(left / 2, min(left, self.retry_period))
 
     def after(self, sent: float) -> Deadlines:
         """The deadlines of a renewal whose sending began at `sent`."""

@@ -20,7 +20,6 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
-from shardsdk.kube.clock import Clock
 from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.lease.hold import Hold, watch
 from shardsdk.logs import logger_of
@@ -45,6 +44,8 @@ _TO_END: Final = " although the process is to end"
 
 #: Whom a signal stops; a process has one set of handlers, however many managers it runs.
 _STOPS: Final[list[Callable[[], None]]] = []
+#: The event loop that stops them.
+_STOPPING: Final[list[asyncio.AbstractEventLoop]] = []
 #: Who handled signals before them.
 _BEFORE: Final[dict[signal.Signals, Handler]] = {}
 #: What undoes that a signal wakes an idle event loop.
@@ -53,8 +54,8 @@ _WAKING: Final = contextlib.ExitStack()
 _OURS: Final[set[asyncio.AbstractEventLoop]] = set()
 #: What the last `run_process` sets once its loop is closed: after those before it the program has gone on.
 _LAST: Final[list[threading.Event]] = []
-#: What `multiprocessing` tells, in each process that it forks, of the manager in its parent; `None`: there is none.
-_FORKING: _Forking | None = None
+#: What `multiprocessing` tells, in each process that it forks, of the manager in its parent.
+_FORKING: Final[list[_Forking]] = []
 #: Source: Linux, include/uapi/linux/prctl.h.
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -113,14 +114,14 @@ def _is_ours() -> bool:
     return running is None or running in _OURS
 
 
-def end_with(hold: Hold, clock: Clock, die: Callable[[int, str], None]) -> None:
+def end_with(hold: Hold, die: Callable[[int, str], None]) -> None:
     """Have `die` called if this event loop is not closed when `hold` ends, which was lost: work under it is over.
 
     It may have left something in threads of the loop's (`asyncio.to_thread`).  A loop of somebody else's may go on.
     """
     if asyncio.get_running_loop() in _OURS:
         why = f"{hold.name} is lost and the process has not ended in its time"
-        watch(hold, clock, lambda: die(ExitCode.LEASE_LOST, why), _LAST[0])
+        watch(hold, lambda: die(ExitCode.LEASE_LOST, why), _LAST[0])
 
 
 def die(code: int, why: str) -> NoReturn:
@@ -258,6 +259,14 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
 
     Raises: ConfigurationError in another thread than the main one, where Python handles signals.
     """
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigurationError(
+            "it runs in another thread than the main one, and only there signals can be handled that stop it: run it in"
+            " the main thread, and what else the program does in others"
+        )
+    if _STOPS and _STOPPING[0].is_closed():  # in the middle of contexts that nobody has left
+        _STOPS.clear()
+        _restore()
     if not _STOPS:
         _install()
     _STOPS.append(stop)
@@ -268,16 +277,11 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
             _STOPS.remove(stop)
             if not _STOPS:
                 _restore()
-                _forget_forking()
+                _FORKING.clear()
 
 
 def _install() -> None:
     """Handle signals from now on, until `_restore`."""
-    if threading.current_thread() is not threading.main_thread():
-        raise ConfigurationError(
-            "it runs in another thread than the main one, and only there signals can be handled that stop it: run it in"
-            " the main thread, and what else the program does in others"
-        )
     loop = asyncio.get_running_loop()
     received = 0
 
@@ -287,6 +291,10 @@ def _install() -> None:
         received += 1
         if received > 1:
             os._exit(SIGNAL_EXIT_BASE + number)
+        if loop.is_closed():  # in the middle of what it ran: nobody is left who could be stopped in order
+            _restore()
+            signal.raise_signal(number)
+            return
         loop.call_soon_threadsafe(announce, signal.Signals(number))
         before = _BEFORE.get(signal.Signals(number))
         if loop not in _OURS and callable(before) and not _ends_or_cancels(before):
@@ -298,6 +306,7 @@ def _install() -> None:
         # Last: it waits for whoever reads, and that may be nobody.
         log.info("Stopping; a second signal ends the process at once", extra={"signal": number.name})
 
+    _STOPPING[:] = [loop]
     _wake(loop)
     _note_forking()
     for number in STOP_SIGNALS:
@@ -323,7 +332,7 @@ def _wake(loop: asyncio.AbstractEventLoop) -> None:
 
     def undo() -> None:
         # A child that was forked has in common with its parent what that one's loop waits for.
-        if os.getpid() == process:
+        if os.getpid() == process and not loop.is_closed():
             loop.remove_reader(reading)
         if (now := signal.set_wakeup_fd(-1)) != writing.fileno():
             signal.set_wakeup_fd(now)
@@ -355,23 +364,17 @@ def _leave_the_parent_alone() -> None:
 
 
 def _note_forking() -> None:
-    """Have the processes that `multiprocessing` forks from now on, until `_forget_forking`, end with this one (Linux).
+    """Have the processes that `multiprocessing` forks from now on, until it is forgotten, end with this one (Linux).
 
     Only those: they do a part of this program's work, and nobody else tells them that its lease is lost.  What a
     program forks by itself, or begins (`subprocess`), may be meant to outlive it.
     """
-    global _FORKING
     prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
     if prctl is not None:
         from multiprocessing.util import register_after_fork  # loaded when it is used
 
-        _FORKING = _Forking(prctl, os.getpid(), threading.get_ident())
-        register_after_fork(_FORKING, _end_with_parent)  # for as long as somebody keeps it
-
-
-def _forget_forking() -> None:
-    global _FORKING
-    _FORKING = None
+        _FORKING[:] = [_Forking(prctl, os.getpid(), threading.get_ident())]
+        register_after_fork(_FORKING[0], _end_with_parent)  # for as long as somebody keeps it
 
 
 def _end_with_parent(forking: _Forking) -> None:

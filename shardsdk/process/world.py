@@ -52,7 +52,7 @@ async def ended_with(lease: ShardLease, world: World) -> AsyncIterator[None]:
     try:
         yield
     except LeaseLost:
-        end_with(lease.fence, world.clock, world.die)
+        end_with(lease.fence, world.die)
         raise
 
 
@@ -63,8 +63,9 @@ def end_with_lead(candidate: Candidate | None, world: World) -> None:
     taken longer than the leader's lease, threads have what they have after any end (`run_process`).
     """
     hold = None if candidate is None else candidate.lost
+    # By the clock, and not `left_to_end`: where only what was missed has ended it, no shard has taken too long.
     if hold is not None and hold.ends_at > world.clock.monotonic():
-        end_with(hold, world.clock, world.die)
+        end_with(hold, world.die)
 
 
 async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics, program: str = "") -> World:

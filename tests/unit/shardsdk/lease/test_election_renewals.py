@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from shardsdk.errors import ConnectionFailed
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.election_rig import Candidates, running
 from tests.simulation.machines import MachineClock
@@ -41,3 +43,25 @@ async def test_a_write_is_told_as_sent_earlier_by_what_the_clock_was_found_to_ha
         machine.lapses.note(3.0)  # while that is under way
         await world.until(lambda: len(renewals) == 2)
     assert renewals[1][1] - renewals[1][0] == pytest.approx(3.5)
+
+
+@in_virtual_time
+async def test_a_renewal_whose_connection_breaks_is_made_again_at_once(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was executed; so what became of it is read first, and no write is refused."""
+    world = Candidates(clock)
+    sent: list[float] = []
+    elector, api = world.make("a", on_renewed=lambda began, _: sent.append(began))
+    patch = api.patch
+
+    async def breaking(*arguments: Any, **options: Any) -> Any:
+        await patch(*arguments, **options)
+        monkeypatch.setattr(api, "patch", patch)
+        raise ConnectionFailed("the connection broke before the answer") from ConnectionResetError()
+
+    async with running(elector.run(world.lead("a"))):
+        await world.until(lambda: len(sent) == 2)
+        monkeypatch.setattr(api, "patch", breaking)
+        await world.until(lambda: len(sent) == 3)
+    assert 2 <= sent[2] - sent[1] <= 2.4 + 0.4

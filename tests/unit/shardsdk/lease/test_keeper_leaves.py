@@ -30,6 +30,16 @@ def wait(driver: Driver) -> float:
     return action.seconds
 
 
+def test_without_a_write_there_is_nothing_to_leave_and_nothing_is_asked() -> None:
+    """Else whoever ends before an API server has answered would wait for that answer."""
+    unanswered, earlier = Driver(), Driver(server=lease_of())
+    assert isinstance(unanswered.next(), Read)
+    assert isinstance(earlier.step(), Read)
+    for driver in (unanswered, earlier):
+        driver.keeper.leave(driver.at())
+        assert driver.next() == Left(clean=True)
+
+
 def test_a_creation_that_is_executed_after_it_was_told_to_leave_is_undone() -> None:
     driver, create = creating()
     driver.now += 1

@@ -335,3 +335,29 @@ async def test_of_a_body_that_ends_with_its_task_nothing_is_told(
 
     await asyncio.create_task(work())
     assert "cancelled" not in caplog.text
+
+
+async def test_a_thread_renews_no_more_for_a_body_that_was_cancelled_again_while_its_writes_settled() -> None:
+    stage = Stage()
+
+    async def settled() -> None:
+        await asyncio.Event().wait()
+
+    async def enter() -> None:
+        async with stage.lease:
+            stage.begun.set()
+            await asyncio.Event().wait()
+
+    def lease() -> object:
+        return lease_in(stage.server, SHARD)
+
+    stage.lease.settle_first(settled)
+    task = asyncio.create_task(enter())
+    await soon(stage.begun)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(TIMINGS.retry_period)
+    await asyncio.wait((task,))
+    left = lease()
+    await asyncio.sleep(4 * TIMINGS.retry_period)
+    assert lease() == left

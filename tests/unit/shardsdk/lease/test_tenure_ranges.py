@@ -1,4 +1,4 @@
-"""A tenure says what is held, and tells its owner when a write has said so."""
+"""A tenure says what is held, and tells its owner when a write has said so; what is promised, it says as well."""
 
 from __future__ import annotations
 
@@ -82,3 +82,27 @@ async def test_what_a_write_has_said_is_told_though_it_renewed_nothing(clock: Vi
     assert (len(renewed), hold.ends_at) == (1, ends_at), "nobody else would count it as a renewal"
     tenure.leave(Goodbye())
     await running
+
+
+@in_virtual_time
+async def test_that_writes_are_fenced_is_said_at_once_and_from_then_on(clock: VirtualClock) -> None:
+    """Else the sharder waits, for every shard that crashes, as long as for one whose writes nothing stops."""
+    rig, acquired = Rig(clock), asyncio.Event()
+    claim, hold = Claim(NAMESPACE, SHARD, SHARD, 15, instance="uid-1", ring=RING), Hold("it", clock)
+    listener = Listener(acquired=acquired.set)
+    tenure = Tenure(claim, LeaseTimings(), hold, clock=clock, rng=random.Random(1), listener=listener)
+    running = asyncio.create_task(tenure.run(rig.api()))
+
+    def said() -> bool:
+        lease = rig.lease()
+        return lease is not None and lease.fenced
+
+    await acquired.wait()
+    await asyncio.sleep(0.5)
+    assert not said()
+    tenure.promise_fence()
+    assert await rig.until(said, seconds=0.1) < 0.1
+    await asyncio.sleep(10)
+    assert said(), "of every renewal"
+    tenure.leave(Goodbye())
+    assert await running

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shardsdk.errors import TooManyRequests
+from shardsdk.errors import NotFound, TooManyRequests
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import SHARD, Rig, stay
@@ -72,3 +72,22 @@ async def test_a_creation_that_is_executed_late_holds_the_lease_for_nobody_who_h
     await asyncio.wait((task,))
     await asyncio.sleep(60)
     assert rig.holder() == ""
+
+
+@in_virtual_time
+async def test_a_namespace_that_is_not_there_is_told_with_its_remedy_and_waited_for(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(clock)
+    api = rig.api()
+    missing = NotFound('namespaces "default" not found', status=404)
+    api.on_request = lambda right: setattr(api, "error", missing if right.verb == "create" else None)
+    said = await told(rig, api, caplog)
+    assert said == [
+        f"Could not acquire the lease default/{SHARD} yet: there is no namespace 'default' for the lease"
+        f" default/{SHARD}: `kubectl create namespace default`"
+    ]
+    assert 5 < api.requests.count("create") <= 30, "as often as any other attempt"
+    api.on_request, api.error = None, None
+    async with rig.shard(api):
+        assert rig.holder() == SHARD

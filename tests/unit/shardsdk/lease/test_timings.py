@@ -69,6 +69,12 @@ def test_every_problem_is_named_at_once() -> None:
         LeaseTimings(0.5, 20, 30)
 
 
+def test_a_slow_answer_has_half_the_deadline_and_a_hung_one_leaves_time_for_others() -> None:
+    """As client-go, whose clients of leases time out after half the RenewDeadline."""
+    timings = LeaseTimings()
+    assert [timings.renewal_timeout(left) for left in (10, 8, 5, 4.5, 3, 1, 0)] == [5, 5, 5, 2.25, 2, 1, 0]
+
+
 def test_a_pause_is_jittered_within_its_bound() -> None:
     timings = LeaseTimings()
     assert [timings.pause(chance) for chance in (0.0, 0.5, 1.0)] == pytest.approx([2.0, 2.2, 2.4])
