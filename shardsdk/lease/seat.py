@@ -9,13 +9,19 @@ The kernel gives the name to one socket of a network namespace at a time, and ta
 it back when the last process that has the socket open has ended, however it ended.
 So the instance of a seat is made of the name, the namespace and this boot of the
 kernel: nobody else can have it at the same time, and the next process that has it
-goes on with the lease, as a container does that restarts in its pod.
+goes on with the lease.
+
+A container that restarts in its pod goes on with the lease by the pod's UID, which is what all of the
+pod's processes have.  They have one network namespace as well, so there a seat is one of them at a time.
+Its instance says besides which seat it is: processes that reach the API server by different URLs have
+different seats, and would else say one instance.
 
 Nobody waits for a seat: who finds it taken has a living twin, or one that is not quite dead.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -49,20 +55,44 @@ class Seat:
         _KEPT.append(self)
 
 
-def take_seat(host: str, namespace: str, name: str) -> Seat | None:
-    """The seat of the shard `name`, as the API server at `host` knows it; `None`: taken, or not to be had here."""
+class SeatTaken(Exception):
+    """Somebody sits there who lives: another process, one that it has forked, or this one."""
+
+
+def take_seat(host: str, namespace: str, name: str, uid: str = "") -> Seat | None:
+    """The seat of the shard `name`, as the API server at `host` knows it; `None`: there are none here.
+
+    In the pod of this `uid` it is that pod's, and its instance is `instance_in_pod`.  Raises: SeatTaken.
+    """
     if sys.platform != "linux":
         return None
-    key = hashlib.sha256(f"{host}\0{namespace}\0{name}".encode()).hexdigest()
+    key = _key(host, namespace, name, uid)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         bound.bind(f"\0controller-sharding/{key}")
-        network = os.stat(_NETWORK)
-        boot = _BOOT_ID.read_text().strip()
-        if not boot:
-            raise OSError("the kernel does not say which boot this is")
-    except OSError:
+        return Seat(bound, instance_in_pod(host, namespace, name, uid) if uid else _instance_here(key))
+    except OSError as error:
         bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise SeatTaken from error
         return None
-    where = hashlib.sha256(f"{boot} {network.st_dev}:{network.st_ino} {key}".encode()).hexdigest()
-    return Seat(bound, f"seat-{where[:32]}")
+
+
+def instance_in_pod(host: str, namespace: str, name: str, uid: str) -> str:
+    """Who has that seat of the pod of this `uid`: the same after a restart of its container."""
+    return f"{uid}-{_key(host, namespace, name, uid)[:8]}"
+
+
+def _key(host: str, namespace: str, name: str, uid: str) -> str:
+    where = f"{host}\0{namespace}\0{name}" + (f"\0{uid}" if uid else "")
+    return hashlib.sha256(where.encode()).hexdigest()
+
+
+def _instance_here(key: str) -> str:
+    """Who has that seat on this kernel, of this boot.  Raises: OSError, where the kernel does not say which it is."""
+    network = os.stat(_NETWORK)
+    boot = _BOOT_ID.read_text().strip()
+    if not boot:
+        raise OSError("the kernel does not say which boot this is")
+    here = hashlib.sha256(f"{boot} {network.st_dev}:{network.st_ino} {key}".encode()).hexdigest()
+    return f"seat-{here[:32]}"

@@ -150,3 +150,18 @@ def _check_namespaces(*lists: Sequence[str] | None) -> None:
                 f"{name!r} cannot be the name of a namespace, so nothing would ever be found there: give several as a"
                 " list, ['a', 'b'], and all of them as None"
             )
+
+
+def check_first(begun: bool) -> None:
+    """Raises: ConfigurationError for a manager that has `begun` to run before."""
+    if begun:
+        raise ConfigurationError("this Manager has run already: make a new one for each run")
+
+
+def check_in_time(begun: bool, method: str) -> None:
+    """Raises: ConfigurationError for what a manager that has `begun` is told by `method`, and would never look at."""
+    if begun:
+        raise ConfigurationError(
+            f"{method}() comes too late: this Manager has begun to run with what it was told before; say all of it"
+            " before run() or run_async()"
+        )

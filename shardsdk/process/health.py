@@ -260,8 +260,8 @@ def explain_listening(error: OSError, port: int, host_setting: str, port_setting
     code = error.errno or (errno.EADDRNOTAVAIL if "could not bind on any address" in str(error) else None)
     match code:
         case errno.EADDRINUSE:
-            who = f"`lsof -nP -iTCP:{port} -sTCP:LISTEN` says which"
-            return f"another process does ({who}); stop it or set {port_setting} to a free port"
+            who = f"another process does, or another part of this one (`lsof -nP -iTCP:{port} -sTCP:LISTEN` says which)"
+            return f"{who}; stop it or set {port_setting} to a free port"
         case errno.EACCES:
             return f"not permitted; set {port_setting} to 1024 or higher"
         case errno.EADDRNOTAVAIL:

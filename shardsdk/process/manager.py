@@ -19,9 +19,8 @@ writes refused, the process exits non-zero, by force at the deadline.
 Guarantees (tests/unit/shardsdk/process/test_manager.py, tests/unit/shardsdk/lease/test_leadership.py,
 tests/integration/test_shard_runtime.py): the process holds the lease whenever a
 reconcile that needs it begins, and that work has ended before anyone may take
-the lease.  Nothing goes on after a lost lease; whoever restarts the process
-brings back a clean one.  One manager is a shard of one ring at most; a process
-that is in two rings has two managers.
+the lease.  Nothing goes on after a lost lease; whoever restarts the process brings
+back a clean one.  A manager is a shard of one ring; in two rings there are two.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from shardsdk.lease.leadership import Candidate, Election
 from shardsdk.lease.shardlease import LeaseState, ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of, setup_logging_unless_done
-from shardsdk.process.checks import check_grace, check_leases, check_settings, check_specs, check_work, plain
+from shardsdk.process import checks
 from shardsdk.process.health import Check, listen_at, parse_address
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import Probes
 from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
-from shardsdk.process.rights import NOT_ASKED, ReadingRights, rights_by_ranges, rights_of
+from shardsdk.process.rights import ReadingRights, check_caches, rights_by_ranges, rights_of
 from shardsdk.process.together import run_together, until_stopped
 from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
 from shardsdk.process.world import World, end_with_lead, ended_with, load_world
@@ -129,6 +128,7 @@ class Manager:
         self.controllers: Final[list[ControllerSpec[Any]]] = []
         self.cached: Final[dict[GroupResource, CacheSettings]] = {}
         self._tasks: list[TaskSpec] = []
+        self._begun = False
         self._probes = Probes(debug_to_all=debug_to_all)
         self._lease: ShardLease | None = None
         self._rights: list[ReadingRights] = []
@@ -138,8 +138,9 @@ class Manager:
     # -- what it runs ----------------------------------------------------------
 
     def add(self, spec: ControllerSpec[Any]) -> Self:
-        """Run this controller, too.  Raises: ConfigurationError when it does not go with the others."""
-        check_specs([*self.controllers, spec])
+        """Run this controller, too.  Raises: ConfigurationError when it does not go with the others, or is late."""
+        checks.check_in_time(self._begun, "add")
+        checks.check_specs([*self.controllers, spec])
         self.controllers.append(spec)
         return self
 
@@ -152,7 +153,9 @@ class Manager:
         that was given first, one that heeds `stopping` after `grace_seconds`; `api` is fenced by the scope's lease.
 
             manager.run_task(serve_webhooks, scope=Scope.EVERYWHERE)
+        Raises: ConfigurationError when it has begun to run.
         """
+        checks.check_in_time(self._begun, "run_task")
         self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope, grace_seconds))
         return self
 
@@ -174,20 +177,21 @@ class Manager:
         is dropped only if it says so).
 
             manager.cache(PODS, selector=Selector(fields="status.phase=Running"), indexes={"node": node_of})
+        Raises: ConfigurationError when it has begun to run.
         """
-        self.cached[resource.group_resource] = CacheSettings(
-            None if namespaces is None else tuple(namespaces), selector, indexes or {}, transform
-        )
+        checks.check_in_time(self._begun, "cache")
+        where = None if namespaces is None else tuple(namespaces)
+        self.cached[resource.group_resource] = CacheSettings(where, selector, indexes or {}, transform)
         return self
 
     def add_health_check(self, name: str, check: Check) -> Self:
         """/healthz also asks `check`, in a thread, for a second: `None` when all is well, else what is wrong."""
-        self._probes.healthz.add(name, plain(name, check), threaded=True)
+        self._probes.healthz.add(name, checks.plain(name, check), threaded=True)
         return self
 
     def add_ready_check(self, name: str, check: Check) -> Self:
         """/readyz also asks `check`, in a thread, for a second: `None` when all is well, else what is wrong."""
-        self._probes.readyz.add(name, plain(name, check), threaded=True)
+        self._probes.readyz.add(name, checks.plain(name, check), threaded=True)
         return self
 
     # -- running ---------------------------------------------------------------
@@ -203,19 +207,21 @@ class Manager:
         raise SystemExit(int(run_process(self.run_async())))
 
     async def run_async(self, world: World | None = None) -> ExitCode:
-        """The same inside an event loop of the main thread; returns the exit code instead of exiting.
+        """The same inside an event loop of the main thread, once; returns the exit code instead of exiting.
 
         Cancel it to stop without waiting for running reconciles.
         """
         try:
+            checks.check_first(self._begun)
+            self._begun = True
             addresses = [*listen_at(*self.addresses), parse_address(self.socket)]
-            check_grace(self._grace_seconds)
-            work = check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
-            check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)
+            checks.check_grace(self._grace_seconds)
+            work = checks.check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
+            checks.check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)
             world = world or await load_world(self.kubeconfig, self.context, self.metrics, self.program)
-            lease = None if self.ring is None else self._make_lease(world, self.ring)
+            lease = None if self.ring is None else self._make_lease(world, self.ring, work[Scope.SHARDED])
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
-            check_leases(lease, candidate)
+            checks.check_leases(lease, candidate)
             with contextlib.ExitStack() as around:
                 around.callback(end_with_lead, candidate, world)
                 if world.signals:
@@ -227,11 +233,11 @@ class Manager:
         except ShardingError as error:
             return exit_code_for(error)
 
-    def _make_lease(self, world: World, ring: str) -> ShardLease:
+    def _make_lease(self, world: World, ring: str, work: Work) -> ShardLease:
         lease = ShardLease(
-            world.source, ring, self.shard, self.namespace,
-            timings=self._timings, fenced=self._fenced, restart_grace_seconds=self._restart_grace_seconds, ranges=True,
-            instance=world.instance, threaded=world.threaded, clock=world.clock, rng=world.rng,
+            world.source, ring, self.shard, self.namespace, timings=self._timings, fenced=self._fenced, ranges=True,
+            mains=[each.main.resource.group_resource for each in work.specs], clock=world.clock, rng=world.rng,
+            restart_grace_seconds=self._restart_grace_seconds, instance=world.instance, threaded=world.threaded,
             on_deadline=lambda: world.die(ExitCode.LEASE_LOST, "the lease is lost and work under it still runs"),
         )  # fmt: skip
         self._lease = self._probes.debug.shard_lease = lease
@@ -391,10 +397,4 @@ class Manager:
         return None if state is LeaseState.HELD else state.value
 
     def _check_caches(self) -> str | None:
-        asked = [each.lacking for each in self._rights] or ([NOT_ASKED] if self.ring is not None else [])
-        if lacking := next(filter(None, asked), None):
-            return lacking
-        shared = None if self._shared is None else self._shared.check_synced()
-        if shared is not None or self.ring is None:
-            return shared
-        return "not started" if self._workload is None else self._workload.check_synced()
+        return check_caches(self._rights, self._shared, self._workload, sharded=self.ring is not None)

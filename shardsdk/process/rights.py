@@ -21,10 +21,11 @@ from shardsdk.kube.clock import Clock
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.logs import logger_of
 from shardsdk.process.served import find_unserved
+from shardsdk.process.workload import Workload
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
-from shardsdk.reconcile.caches import CacheSettings, namespaces_of
+from shardsdk.reconcile.caches import Caches, CacheSettings, namespaces_of
 from shardsdk.reconcile.spec import Work
 
 log: Final = logger_of(__name__)
@@ -112,3 +113,16 @@ def rights_by_ranges(lease: ShardLease, world: World) -> ReadingRights:
     """The rights by which a shard learns of its ranges: whoever is named and does not know it has nobody work there."""
     wanted = [Right(verb, RING_ASSIGNMENTS, None, lease.ring.ring) for verb in VERBS]
     return ReadingRights([*wanted, Right("list", LEASES, lease.namespace)], clock=world.clock, rng=world.rng)
+
+
+def check_caches(
+    rights: Sequence[ReadingRights], shared: Caches | None, workload: Workload | None, *, sharded: bool
+) -> str | None:
+    """Why a manager cannot see yet what it works on; `None`: it can."""
+    asked = [each.lacking for each in rights] or ([NOT_ASKED] if sharded else [])
+    if lacking := next(filter(None, asked), None):
+        return lacking
+    unseen = None if shared is None else shared.check_synced()
+    if unseen is not None or not sharded:
+        return unseen
+    return "not started" if workload is None else workload.check_synced()

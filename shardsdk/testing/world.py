@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Final
 
 from shardsdk.kube.api import Api, Fence
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process.world import World
 from shardsdk.testing.memoryapi import MemoryApi
+
+#: Whatever POD_UID says where tests run: a seat is the machine's, and each server in memory has leases of its own.
+_INSTANCE: Final = "in-memory"
 
 
 def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
@@ -33,8 +37,9 @@ def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
         yield other
 
     return World(
-        keeper, connect, api.clock, rng, threaded=False, serve=False, signals=False, die=_die, open=connect_other
-    )
+        keeper, connect, api.clock, rng, threaded=False, serve=False, signals=False, die=_die, open=connect_other,
+        instance=_INSTANCE,
+    )  # fmt: skip
 
 
 def _die(code: int, why: str) -> None:

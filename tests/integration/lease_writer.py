@@ -40,7 +40,7 @@ async def hold_and_write(options: argparse.Namespace) -> int:
             count = 0
             while True:
                 count += 1
-                body = {"data": {lease.instance: str(count)}}
+                body = {"data": {options.counts_as or lease.instance: str(count)}}
                 try:
                     await client.patch(CONFIGMAPS, "writes", options.namespace, body)
                 except ShardingError as error:
@@ -60,6 +60,7 @@ def main() -> None:
     for option in ("ring", "name", "namespace", "kubeconfig"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--lease-seconds", type=int)
+    parser.add_argument("--counts-as", default="")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     raise SystemExit(asyncio.run(hold_and_write(parser.parse_args())))
 

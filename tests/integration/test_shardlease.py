@@ -49,7 +49,8 @@ class Stage:
         self.processes: list[asyncio.subprocess.Process] = []
 
     async def start(self, instance: str, name: str = SHARD, *more: str) -> asyncio.subprocess.Process:
-        """A process in the pod of that UID; empty: in none."""
+        """A process in the pod of that UID, by which its writes are counted; empty: in none."""
+        more = ("--counts-as", instance, *more)
         with (self.folder / f"{instance}.log").open("a") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "tests.integration.lease_writer", "--ring", RING, "--name", name,
@@ -168,11 +169,22 @@ async def test_a_container_that_restarts_in_its_pod_goes_on_at_once(stage: Stage
     assert "Waiting" not in (stage.folder / "uid-1.log").read_text()
 
 
+async def test_of_two_workers_in_one_pod_one_writes_and_the_other_once_it_is_killed(stage: Stage) -> None:
+    first = await stage.start("uid-1", SHARD, "--lease-seconds", "600")
+    await stage.until_writes("uid-1")
+    await stage.start("uid-1", SHARD, "--lease-seconds", "600", "--counts-as", "second")
+    await stage.until_log("uid-1", f"Waiting for the lease {stage.namespace}/{SHARD}")
+    await stage.until_writes("uid-1", more_than=await stage.writes("uid-1") + 100)
+    assert (first.returncode, await stage.writes("second")) == (None, 0)
+    first.kill()
+    await stage.until_writes("second")  # much sooner than the lease has run out
+
+
 async def test_of_two_processes_of_one_name_only_one_writes(stage: Stage) -> None:
     first = await stage.start("uid-1")
     await stage.until_writes("uid-1")
     await stage.start("uid-2")
-    await stage.until_log("uid-2", f"held by {SHARD} (instance uid-1)")
+    await stage.until_log("uid-2", f"held by {SHARD} (instance uid-1-")
     await stage.until_writes("uid-1", more_than=await stage.writes("uid-1") + 100)
     assert await stage.writes("uid-2") == 0
     first.terminate()
@@ -242,7 +254,7 @@ async def test_a_process_that_slept_longer_than_its_lease_writes_nothing_when_it
     first.send_signal(signal.SIGCONT)
     assert await exit_code(first) == LEASE_LOST
     assert await stage.writes("uid-1") == written
-    assert (await stage.lease())["metadata"]["annotations"][INSTANCE_ANNOTATION].startswith("uid-2@")
+    assert (await stage.lease())["metadata"]["annotations"][INSTANCE_ANNOTATION].startswith("uid-2-")
 
 
 async def test_the_state_that_the_sharder_writes_and_a_lost_label_cost_no_lease(stage: Stage) -> None:

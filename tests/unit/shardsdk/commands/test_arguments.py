@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,20 @@ def test_output_that_goes_nowhere_is_one_line(arguments: list[str], stdout: str,
     command = shlex.join([sys.executable, "-m", "shardsdk", *arguments])
     done = subprocess.run(f"{command} {stdout}", shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, f"shardsdk: {why}: standard output\n")
+
+
+@pytest.mark.parametrize("command", [["crd"], ["manifests", "--image=i:1"]])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_is_for_kubectl_is_utf_8_whatever_the_terminal_has(command: list[str], encoding: str) -> None:
+    write()
+    Path("sites.py").write_text(
+        Path("sites.py").read_text().replace("What somebody wants.", "Was für ein Gerät — 网站")
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    arguments = [sys.executable, "-m", "shardsdk", *command, "sites.py"]
+    done = subprocess.run(arguments, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "Was für ein Gerät — 网站" in done.stdout.decode("utf-8")
 
 
 def test_what_an_operator_prints_is_no_error_where_nobody_has_opened_an_output() -> None:

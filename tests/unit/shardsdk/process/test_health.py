@@ -151,7 +151,17 @@ async def test_a_server_in_a_thread_answers_while_the_main_loop_is_blocked() -> 
         assert fetch(port) == "ok"  # blocks this loop; a server inside it would never answer
 
 
-async def keep_asking(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], count: int) -> None:
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def open_until(end: contextlib.AsyncExitStack, port: int) -> Streams:
+    """A connection that is there until `end`: since Python 3.11.4 a writer that nobody has any more closes its own."""
+    streams = await asyncio.open_connection("127.0.0.1", port)
+    end.callback(lambda: streams[1].transport.abort())
+    return streams
+
+
+async def keep_asking(streams: Streams, count: int) -> None:
     for _ in range(count):
         streams[1].write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await streams[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -164,8 +174,7 @@ async def test_who_opens_connections_keeps_nobody_out(said: bytes, monkeypatch: 
     async with serve(LOCAL, Endpoints(healthz=Checks())) as port, contextlib.AsyncExitStack() as held:
         opened = []
         for _ in range(8):
-            streams = await asyncio.open_connection("127.0.0.1", port)
-            held.callback(streams[1].transport.abort)
+            streams = await open_until(held, port)
             streams[1].write(said)
             opened.append(streams)
         async with asyncio.timeout(10):
@@ -178,12 +187,10 @@ async def test_who_opens_connections_keeps_nobody_out(said: bytes, monkeypatch: 
 async def test_who_has_asked_before_is_not_closed_for_who_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CONNECTIONS_MAX", 3, raising=False)
     async with serve(LOCAL, Endpoints(healthz=Checks())) as port, contextlib.AsyncExitStack() as held:
-        scraper = await asyncio.open_connection("127.0.0.1", port)
-        held.callback(scraper[1].transport.abort)
+        scraper = await open_until(held, port)
         await keep_asking(scraper, 2)
         for _ in range(8):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            held.callback(writer.transport.abort)
+            await open_until(held, port)
         await keep_asking(scraper, 2)
 
 
@@ -211,9 +218,7 @@ async def test_a_request_that_is_being_answered_makes_no_room(monkeypatch: pytes
         scrape = tasks.create_task(ask(port, "/metrics"))
         await asyncio.wait_for(page.asked.acquire(), 10)
         for _ in range(8):
-            streams = await asyncio.open_connection("127.0.0.1", port)
-            held.callback(streams[1].transport.abort)
-            await keep_asking(streams, 2)
+            await keep_asking(await open_until(held, port), 2)
         page.go_on.set()
         assert await scrape == (200, "up 1\n")
 
@@ -262,10 +267,7 @@ async def test_who_does_not_even_begin_a_handshake_makes_room(monkeypatch: pytes
     publish(published, stored)
     tls = TlsSwitch(published).newest
     async with serve(LOCAL, Endpoints(healthz=Checks()), tls) as port, contextlib.AsyncExitStack() as held:
-        opened = []
-        for _ in range(8):
-            opened.append(await asyncio.open_connection("127.0.0.1", port))
-            held.callback(opened[-1][1].transport.abort)
+        opened = [await open_until(held, port) for _ in range(8)]
         async with asyncio.timeout(10):
             for reader, _ in opened[:5]:
                 with contextlib.suppress(ConnectionError):
@@ -335,8 +337,9 @@ async def test_a_port_that_is_taken_is_named_with_what_sets_it(
             async with serve(Address("127.0.0.1", port), endpoints):
                 raise AssertionError("it listens")
     assert str(caught.value) == (
-        f"cannot listen on 127.0.0.1:{port} for {purpose}: another process does (`lsof -nP -iTCP:{port} -sTCP:LISTEN`"
-        f" says which); stop it or set the port of {setting} to a free port"
+        f"cannot listen on 127.0.0.1:{port} for {purpose}: another process does, or another part of this one"
+        f" (`lsof -nP -iTCP:{port} -sTCP:LISTEN` says which); stop it or set the port of {setting}"
+        " to a free port"
     )
 
 

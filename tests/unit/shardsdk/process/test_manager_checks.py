@@ -16,7 +16,7 @@ from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.reconcile.spec import Scope, controller_for
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import SECRETS
+from tests.shard_rig import CONFIGMAPS, SECRETS
 from tests.unsharded_rig import ELECTION, Cluster, shard_of_ring
 
 
@@ -84,3 +84,37 @@ def test_a_check_may_be_async_within() -> None:
         return asyncio.run(check())
 
     Manager().add_ready_check("db", plainly)
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda manager: manager.add(controller()),
+        lambda manager: manager.run_task(task),
+        lambda manager: manager.cache(SECRETS, namespaces=["x"]),
+    ],
+    ids=["add", "run_task", "cache"],
+)
+@in_virtual_time
+async def test_what_is_said_once_it_runs_is_refused(clock: VirtualClock, say: Callable[[Manager], object]) -> None:
+    """Nobody would look at it."""
+    manager = Manager().add(controller_for(CONFIGMAPS).reconcile(lambda context: None))
+    running = asyncio.create_task(manager.run_async(Cluster(clock).replica().world()))
+    await asyncio.sleep(1)
+    with pytest.raises(ConfigurationError, match=r"(add|run_task|cache)\(\) comes too late: .* before run\(\)"):
+        say(manager)
+    assert len(manager.controllers) == 1
+    manager.stopping.set()
+    assert await running is ExitCode.OK
+
+
+@in_virtual_time
+async def test_a_manager_that_has_run_is_not_run_again(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    manager = Manager(election=ELECTION).add(controller_for(CONFIGMAPS).reconcile(lambda context: None))
+    manager.stopping.set()
+    world = Cluster(clock).replica().world()
+    assert await manager.run_async(world) is ExitCode.OK
+    manager.stopping.clear()
+    assert await manager.run_async(world) is ExitCode.CONFIGURATION
+    assert "this Manager has run already: make a new one" in caplog.text
+    assert "metric" not in caplog.text

@@ -13,6 +13,7 @@ from types import FrameType
 
 import pytest
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.process.process import ExitCode, run_process, stop_on_signal
 
 ROOT = Path(__file__).parents[4]
@@ -165,6 +166,73 @@ async def test_a_signal_wakes_an_idle_loop_whichever_thread_the_kernel_gives_it_
             await stopped.wait()
     thread.join()
     assert signal.set_wakeup_fd(-1) == -1
+
+
+async def test_in_another_thread_it_is_refused_whatever_runs_in_the_main_one() -> None:
+    """A signal would stop it by the main thread's event loop, which may be closed by then."""
+
+    async def run() -> None:
+        with stop_on_signal(lambda: None):
+            raise AssertionError("it is refused")
+
+    def refused() -> str:
+        with pytest.raises(ConfigurationError) as caught:
+            asyncio.run(run())
+        return str(caught.value)
+
+    alone = await asyncio.to_thread(refused)
+    assert "run it in the main thread" in alone
+    with stop_on_signal(lambda: None):
+        assert await asyncio.to_thread(refused) == alone
+
+
+#: A loop that is closed by hand, in the middle of what it ran.
+CLOSED = """
+import asyncio, signal
+from shardsdk.process.process import stop_on_signal
+
+async def main():
+    with stop_on_signal(lambda: None):
+        await asyncio.Event().wait()
+
+loop = asyncio.new_event_loop()
+running = loop.create_task(main())
+loop.run_until_complete(asyncio.sleep(0))
+loop.close()
+signal.raise_signal(signal.SIGTERM)
+print("still runs", flush=True)
+"""
+
+
+def test_a_signal_for_an_event_loop_that_is_closed_ends_the_process_as_it_would_without() -> None:
+    done = run(CLOSED)
+    assert (done.stdout, done.returncode) == ("", -signal.SIGTERM), done.stderr
+
+
+#: The same, with another one after it in a loop of its own.
+SECOND = """
+import asyncio, signal
+from shardsdk.process.process import stop_on_signal
+
+async def main(name):
+    stopping = asyncio.Event()
+    with stop_on_signal(stopping.set):
+        asyncio.get_running_loop().call_later(0.1, signal.raise_signal, signal.SIGTERM)
+        await stopping.wait()
+        print(name, flush=True)
+
+loop = asyncio.new_event_loop()
+running = loop.create_task(main("first"))
+loop.run_until_complete(asyncio.sleep(0))
+loop.close()
+asyncio.run(main("second"))
+print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+"""
+
+
+def test_a_manager_after_one_whose_event_loop_is_closed_is_stopped_in_order() -> None:
+    done = run(SECOND)
+    assert (done.stdout, done.returncode) == ("second\nTrue\n", 0), done.stderr
 
 
 #: A manager under uvicorn: what it does, once a signal has come, takes until the server has stopped.

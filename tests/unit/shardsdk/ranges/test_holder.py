@@ -14,7 +14,7 @@ from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, RING_ASSIGNMENTS, SPACE, HashBy, HashRanges
 from shardsdk.ranges.holder import RangeHolder
-from shardsdk.ranges.parts import Changes, Part
+from shardsdk.ranges.parts import PAUSE_SECONDS, Changes, Part
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, RING
@@ -83,6 +83,22 @@ async def test_what_somebody_else_holds_is_flagged_and_let_go_again_and_taken_on
     assert a.holder.working == LOW - MIDDLE
     world.server.patch(LEASES, "b", "default", {"spec": {"holderIdentity": ""}})
     await world.until(lambda: a.holder.working == LOW, 6)
+
+
+@in_virtual_time
+async def test_what_is_not_free_is_looked_at_at_one_pace_however_often_the_assignment_is_written(
+    clock: VirtualClock,
+) -> None:
+    world = RangesWorld(clock)
+    world.add_lease("b", MIDDLE)
+    a = world.start("a")
+    for written in range(20):
+        world.name({"a": LOW, "c": HIGH if written % 2 else NOWHERE})
+        await clock.sleep(0.5)
+    assert a.running == LOW - MIDDLE
+    before = a.api.requests.count("get")
+    await clock.sleep(60)
+    assert a.api.requests.count("get") - before <= 60 / (PAUSE_SECONDS[1] / 2) + 1
 
 
 @in_virtual_time

@@ -305,6 +305,12 @@ def test_a_manager_is_driven_as_it_runs(manager: Callable[[], Manager], seen: li
     assert sorted(name for name, _ in rig.outcomes) == seen
 
 
+def test_in_a_pod_it_takes_no_seat_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_UID", "uid-1")
+    monkeypatch.setattr("shardsdk.lease.incarnation.take_seat", lambda *where: pytest.fail(f"took {where}"))
+    drive(controller_for(SECRETS).owns(CONFIGMAPS).reconcile(make_child), [SECRET])
+
+
 def test_an_object_is_as_old_as_the_clock_says() -> None:
     ages: list[tuple[str, float]] = []
 
