@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sharder.backlog.objects import RingResource
 from sharder.cache.namespaces import Namespaces
+from sharder.core.mains import Mains
 from sharder.core.membership import Membership
 from sharder.core.ringspec import ResolvedRing, Role
 from shardsdk.protocol.objects import GroupResource, SlimMeta
@@ -20,11 +21,17 @@ class Members:
     """The ring's shards: `membership` is what objects are placed by, `newest` what is known.
 
     They differ only until what is newest has been adopted: the informers that depend on it are
-    begun anew first, then objects are enqueued.
+    begun anew first, then objects are enqueued.  `mains`: what shards reconcile as main.
     """
 
     membership: Membership = field(default_factory=Membership)
     newest: Membership = field(default_factory=Membership)
+    mains: Mains = field(default_factory=Mains)
+
+    def learn(self, newest: Membership, now: float) -> None:
+        """This is what is known at `now` (monotonic)."""
+        self.newest = newest
+        self.mains.see(newest, now)
 
     @property
     def adopted(self) -> bool:

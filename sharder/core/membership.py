@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from sharder.core.hashring import HashRing
 from shardsdk.protocol.labels import is_label_name
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import GroupResource
 
 _EMPTY = HashRing(())
 
@@ -31,6 +32,7 @@ class Membership:
     `silent`: available ones that have missed renewals; what nobody has goes to
     others, if there are any, by the ring of those (`lively`).  `unsteady`: those
     that have come back from a crash a moment ago.
+    `as_main`: which shard reconciles which resource as a main one, as far as leases that are held say.
     """
 
     available: frozenset[str] = frozenset()
@@ -41,8 +43,18 @@ class Membership:
     overlong: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
+    as_main: frozenset[tuple[GroupResource, str]] = frozenset()
     ring: HashRing = field(default=_EMPTY, compare=False)
     lively: HashRing = field(default=_EMPTY, compare=False)
+
+    def shards_with_main(self, resource: GroupResource) -> tuple[str, ...]:
+        """The shards that say that they reconcile `resource` as a main one."""
+        return tuple(sorted({shard for each, shard in self.as_main if each == resource}))
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Names of which some lease is held, also of shards that get nothing."""
+        return self.available | self.ambiguous | self.unusable | self.unfit
 
     @property
     def unfit(self) -> frozenset[str]:
@@ -69,7 +81,11 @@ class Membership:
 
 def counts_the_same(one: Lease, other: Lease) -> bool:
     """Whether two versions of a lease make the same of a ring's membership."""
-    return (one.held_by_shard, one.mixed, one.overlong) == (other.held_by_shard, other.mixed, other.overlong)
+    return _counted(one) == _counted(other)
+
+
+def _counted(lease: Lease) -> tuple[object, ...]:
+    return lease.held_by_shard, lease.mixed, lease.overlong, lease.main_resources
 
 
 def build(
@@ -109,6 +125,7 @@ def build(
         overlong=overlong,
         silent=silent,
         unsteady=unsteady & available,
+        as_main=frozenset((each, lease.metadata.name) for lease in holding for each in lease.main_resources),
         ring=ring,
         lively=lively,
     )

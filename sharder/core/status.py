@@ -74,7 +74,8 @@ class Health:
     resync has ended yet or, if `resynced`, none since shards came or went, or objects moved.
     `refused`: the API server refuses to change some of them. `moving`: which ranges of hashes change hands; `unfit`:
     why shards get none, as a reason and in words. `ambiguous`: the leases, as `namespace/name`,
-    whose name more than one holds. `mixed`, `overlong`: as of `Membership`.
+    whose name more than one holds. `mixed`, `overlong`: as of `Membership`; `as_main`: what
+    the ring lists as controlled and shards reconcile as main, and which.
     `taken`: names of shards that are gone whose Lease is somebody else's by now, each with
     why that keeps their objects where they are; `not_acquired`: why their Lease cannot be
     acquired, `abandoned`: Leases that ran out while nobody is ready to take over, both of shards
@@ -98,6 +99,7 @@ class Health:
     unfit: tuple[str, str] | None = None
     mixed: frozenset[str] = frozenset()
     overlong: frozenset[str] = frozenset()
+    as_main: tuple[tuple[GroupResource, tuple[str, ...]], ...] = ()
     taken: tuple[str, ...] = ()
     not_acquired: tuple[str, ...] = ()
     abandoned: tuple[str, ...] = ()
@@ -316,6 +318,14 @@ def _shards_fit(health: Health) -> Condition:
         return Condition(kind, False, "LeaseTooLong", message)
     if health.unfit is not None:
         return Condition(kind, False, *health.unfit)
+    if health.as_main:
+        which = " and ".join(f"{resource} on {some(shards)}" for resource, shards in health.as_main)
+        message = (
+            f"shards reconcile as main objects what the ring lists as controlled: {which}, so that two may reconcile"
+            " one object once status.placedResources has it as controlled, since it moves with its owners then, and"
+            " these shards are not asked; roll out the program that has it as a child, or list it as a main resource"
+        )
+        return Condition(kind, False, "ControlledAsMain", message)
     return Condition(kind, True, "Fit", "every shard knows the way in which the ring assigns")
 
 

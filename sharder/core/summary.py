@@ -53,7 +53,8 @@ class RangesSummary:
     """Ranges on their way (`moving` says in words which), and how many times its part the fullest shard has.
 
     `unheld`: those of them that no shard holds.  `unfit`: shards that are named for nothing, since
-    they know labels alone; `idle`: those that take nothing of what they are named for.
+    they know labels alone; `idle`: those that take nothing of what they are named for.  `dropped`: fields
+    that the RingAssignment lacks, since its definition is an older one.
     """
 
     in_transit: int = 0
@@ -62,6 +63,7 @@ class RangesSummary:
     fullest: float = 0.0
     unfit: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,9 @@ def render_left(leaving: Iterable[tuple[GroupResource, int]], joining: Iterable[
     """What shards have still by the ring as it was, in words; empty: nothing."""
     said = {
         "the ring lists no longer, and has labels on": leaving,
-        "the ring lists as controlled now (owners stay where they are until all of it is with them, and each has a"
-        " shard), and shards have as main objects where their owners are not": joining,
+        "the ring lists as controlled now (owners stay where they are until all of it is with them, each has a shard,"
+        " and none reconciles it as main, or did when it went a few minutes ago), and shards have as main objects where"
+        " their owners are not": joining,
     }
     counted = {
         words: some(f"{number} {name}" if number >= 0 else str(name) for name, number in left)

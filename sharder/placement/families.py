@@ -168,13 +168,18 @@ class Families:
         """The children of `owner` that are not on `target`, as far as is known; `None`: read them."""
         if self._membership != self._members.membership:
             return None
-        found: list[tuple[RingResource, SlimMeta]] = []
-        for child, watch in self._of(main):
-            if watch is None or watch.position is None:
-                return None
-            found += [(child, obj.metadata) for obj in watch.store.by_index(_BY_OWNER, owner.uid)]
+        if self._too_many or any(watch is None or watch.position is None for _, watch in self._of(main)):
+            return None
         goes_there = self._membership.target(resource_key(main.resource, owner.namespace, owner.name)) == target
-        return found if goes_there and not self._too_many else None
+        return self.known(main, owner) if goes_there else None
+
+    def known(self, main: ResolvedMain, owner: SlimMeta) -> list[tuple[RingResource, SlimMeta]]:
+        """Those children of `owner` that watches have shown to be on another shard than it will be; there may be more.
+
+        One kind that cannot be watched, or has too many, hides no other.
+        """
+        watches = [(child, watch) for child, watch in self._of(main) if watch is not None]
+        return [(child, obj.metadata) for child, watch in watches for obj in watch.store.by_index(_BY_OWNER, owner.uid)]
 
     async def is_complete(self, main: ResolvedMain, since: float) -> bool:
         """Whether all that was made before `since` (monotonic) has been shown; waits while that may be proven."""

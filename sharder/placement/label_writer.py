@@ -10,21 +10,35 @@ Refuses: to decide, to try again, and to read, but for what an answer means.
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
+
+from msgspec import json
 
 from sharder.backlog.objects import ItemKey, RingResource
 from sharder.backlog.scope import Members
 from sharder.backlog.waiting import WaitingSince
 from sharder.core import patches
 from sharder.core.decisions import Decision
+from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from sharder.placement.followers import Follower
 from sharder.placement.rejections import Refusals
 from sharder.placement.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
-from shardsdk.errors import Conflict, FenceClosed, NotFound, ShardingError, may_be_executed
+from shardsdk.errors import (
+    BadRequest,
+    Conflict,
+    FenceClosed,
+    Forbidden,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    ShardingError,
+    may_be_executed,
+)
 from shardsdk.kube.absence import judge_absence
-from shardsdk.kube.api import Fence
+from shardsdk.kube.api import Fence, PatchKind
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import SlimMeta, SlimObject
 
@@ -77,9 +91,9 @@ class LabelWriter:
         """Whether objects of `shard` may go to others: it is available, or its lease is held."""
         return self._is_there(shard) or self._hold(shard) is not None
 
-    async def drain(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
-        """Ask an available shard to let go of the object."""
-        await self._patch(resource, meta, self._draining(meta), (self._lead.fence,))
+    async def drain(self, key: ItemKey, resource: RingResource, meta: SlimMeta, decided_by: Membership) -> None:
+        """Ask an available shard to let go of the object, as was `decided_by` this membership."""
+        await self._patch(resource, meta, self._draining(meta), (self._lead.fence,), decided_by=decided_by)
         self._note(key, resource, Decision.DRAIN)
 
     async def drain_stranded(self, resource: RingResource, meta: SlimMeta) -> SlimMeta:
@@ -114,6 +128,33 @@ class LabelWriter:
         answer = await self._take(resource, meta, patch, follower, confirmed=in_family or shard is not None)
         self._note(key, resource, Decision.ASSIGN if shard is None else Decision.MOVE)
         return answer
+
+    async def may_assign(self, resource: RingResource, meta: SlimMeta, target: str) -> bool:
+        """Whether the API server lets the object be given to `target`, as a dry run tells; False is noted as a refusal.
+
+        True also where a dry run cannot tell.  Raises: what a patch may mend that is sent again.
+        """
+        api, listed, namespace = self._lead.api, resource.subject.resource, meta.namespace or None
+        # Of no version: nothing is stored, and the object may have changed since it was seen.
+        patch: patches.Patch = {"metadata": {"labels": {self._labels.shard: target}}}
+        try:
+            async with self._slots.of(listed.group_resource):
+                await api.raw(
+                    "PATCH", listed.path(namespace, quote(meta.name)), query=[("dryRun", "All")],
+                    headers={"Content-Type": PatchKind.MERGE.value}, body=json.encode(patch),
+                    timeout_seconds=WRITE_SECONDS[resource.subject.role],
+                )  # fmt: skip
+        except NotFound as error:
+            meant = await judge_absence(api, listed, meta.name, namespace, meta.uid, error)
+        except (BadRequest, Forbidden, Invalid, MethodNotAllowed) as error:
+            meant = error
+        else:
+            return True
+        # That a webhook takes no dry runs is said by a bad request, and says nothing of the patch.
+        if not isinstance(meant, Forbidden | Invalid):
+            return True
+        self.refusals.note(resource, meta, patch, meant, self._lead.clock.monotonic())
+        return False
 
     async def release(
         self, key: ItemKey, resource: RingResource, meta: SlimMeta, *, follower: Follower | None = None
@@ -150,8 +191,10 @@ class LabelWriter:
         patch: patches.Patch,
         fences: tuple[Fence, ...],
         follower: Follower | None = None,
+        *,
+        decided_by: Membership | None = None,
     ) -> SlimObject:
-        membership = self._members.membership
+        membership = decided_by or self._members.membership
         try:
             async with self._slots.of(resource.subject.resource.group_resource):
                 if self._members.membership != membership:

@@ -84,7 +84,7 @@ class LabelAssignment:
         """Other shards are there, or ready, than before."""
         if self._ground is None:
             return
-        self._ground.members.newest = self._takeover.membership
+        self._ground.members.learn(self._takeover.membership, self._lead.clock.monotonic())
         if self._placement is not None:
             self._placement.membership_changed()
         self._tell_changed()

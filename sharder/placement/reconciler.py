@@ -29,6 +29,7 @@ from sharder.core.decisions import (
     is_owner,
 )
 from sharder.core.membership import Membership
+from sharder.core.rights import rights_to_grant
 from sharder.core.ringspec import Role
 from sharder.placement.families import Families
 from sharder.placement.followers import Follower, Followers
@@ -188,14 +189,15 @@ class Reconciler:
             case Decision.DRAIN:
                 if resource.controls_others:
                     self._handovers.stays(key, meta)
-                await self._drain(key, resource, obj, leaves=outcome.target is None)
+                await self._drain(key, resource, obj, outcome.target)
             case Decision.ASSIGN | Decision.MOVE if resource.controls_others:
                 self._handovers.submit(key, resource, meta)
             case Decision.ASSIGN | Decision.MOVE | Decision.RELEASE:
                 await self._relabel(key, resource, meta, outcome, follower)
 
-    async def _drain(self, key: ItemKey, resource: RingResource, obj: SlimObject, *, leaves: bool) -> None:
-        meta = obj.metadata
+    async def _drain(self, key: ItemKey, resource: RingResource, obj: SlimObject, target: str | None) -> None:
+        """Ask its shard for an object; `target` None: it leaves the ring."""
+        meta, leaves, membership = obj.metadata, target is None, self._members.membership
         shard = meta.label(self._scope.labels.shard)
         assert shard is not None
         if resource.controls_others and not leaves:
@@ -203,10 +205,25 @@ class Reconciler:
         # What leaves the ring is nobody's afterwards, however long that takes.
         if not leaves and not self._transit.enter(key, obj, shard):
             return
-        await self._writer.drain(key, resource, meta)
+        if target is not None and not await self._may_go_along(resource, meta, target):
+            # It stays with whoever works on it; passes find it again, ever less often.
+            self._backlog.end(key)
+            return
+        await self._writer.drain(key, resource, meta, membership)
         self._backlog.leave_to_informers(key)
         if not leaves:
             self._transit.drains(key, shard)
+
+    async def _may_go_along(self, owner: RingResource, meta: SlimMeta, target: str) -> bool:
+        """Whether what an owner controls may be given to `target`, of kinds for which the right to patch is not enough.
+
+        Of no other is anything asked, and of children that no watch has shown by now it is taken for granted.
+        """
+        for child, each in self._families.known(owner.subject.main, meta):
+            grants = rights_to_grant((child.subject.resource.group_resource,))
+            if grants and not await self._writer.may_assign(child, each, target):
+                return False
+        return True
 
     async def _relabel(
         self, key: ItemKey, resource: RingResource, meta: SlimMeta, outcome: Outcome, follower: Follower | None

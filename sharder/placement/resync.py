@@ -271,7 +271,7 @@ class Resync:
         started = self._clock.monotonic()
         objects = misplaced = 0
         clean: set[RingResource] = set()
-        joined = {each for each in self._scope.resources.values() if each.was_main and self._owners_rest(each)}
+        joined = {each for each in self._scope.resources.values() if each.was_main and self._may_join(each)}
         elsewhere: Elsewhere = {}
         errors: list[ShardingError] = []
         for number, resource in self._scope.resources.items():
@@ -291,7 +291,7 @@ class Resync:
                 self.removed_left[resource] = tally.seen
             if resource.was_main and which.namespace is None:
                 self.removed_left[resource] = tally.apart
-            has_joined = resource in joined and not tally.apart and self._owners_rest(resource)
+            has_joined = resource in joined and not tally.apart and self._may_join(resource)
             if has_joined or (resource.removed and not tally.seen):
                 clean.add(resource)
         if which.deep and which.namespace is None and started >= self._state.settles_at:
@@ -305,6 +305,14 @@ class Resync:
     def _joins(self) -> bool:
         """Whether something joins that the last pass has not found to have joined."""
         return any(each.was_main and each not in self.removed_clean for each in self._scope.resources.values())
+
+    def _may_join(self, joining: RingResource) -> bool:
+        """Whether it may count as controlled once all of it is with its owners: no shard has it as main any more.
+
+        Nor is one to come back that had when it went.
+        """
+        resource = joining.subject.resource.group_resource
+        return not self._members.mains.shards(resource, self._clock.monotonic()) and self._owners_rest(joining)
 
     def _owners_rest(self, joining: RingResource) -> bool:
         """Whether nothing of a family is on its way, but for what is asked back, and what no shard has and may get."""

@@ -49,13 +49,15 @@ class Passage:
     """One object's; `shard` is the one that is asked for it (`None`: it has let go).
 
     `begun`: somebody has seen the drain label, or no label at all; until then only the place is taken.
-    `moves`: it was let go by a shard, and not made without one.
+    `moves`: it was let go by a shard, and not made without one.  `in_hand`: whoever has entered with it is about to
+    have it begin, or to leave; `since` counts anew when it begins.
     """
 
     shard: str | None
     since: float
     begun: bool
     moves: bool = True
+    in_hand: bool = False
 
 
 class Transit:
@@ -105,13 +107,19 @@ class Transit:
     # -- asking for a place ------------------------------------------------
 
     def enter(self, key: ItemKey, obj: SlimObject, shard: str) -> bool:
-        """Whether the object may be drained now; if not, it waits, and `go` is told."""
-        if self._find(key) is None:
+        """Whether the object may be drained now; if not, it waits, and `go` is told.
+
+        It has its place for as long as that takes: until `drains` or `leave_unless_begun`.
+        """
+        passage = self._find(key)
+        if passage is None:
             lane = key.resource, shard
             if not self._has_place(lane):
                 self._waiting.setdefault(lane, {})[key] = obj
                 return False
-            self._put(key, Passage(shard, self._clock.monotonic(), begun=False))
+            passage = Passage(shard, self._clock.monotonic(), begun=False)
+            self._put(key, passage)
+        passage.in_hand = not passage.begun
         self._forget_waiting(key)
         return True
 
@@ -128,8 +136,8 @@ class Transit:
         passage = self._find(key)
         if passage is None:
             self._put(key, Passage(shard, self._clock.monotonic(), begun=True))
-        else:
-            passage.begun = True
+        elif not passage.begun:
+            passage.begun, passage.in_hand, passage.since = True, False, self._clock.monotonic()
 
     def let_go(self, key: ItemKey, *, seen: bool) -> None:
         """Its shard has acknowledged; `seen`: and it was seen to have none now."""
@@ -182,10 +190,11 @@ class Transit:
     def look(self, held: Callable[[ItemKey], bool]) -> None:
         """Have nobody wait for those that take too long; `held`: whether a watch shows an object."""
         before = self._clock.monotonic() - OVERDUE_SECONDS
-        for key in [key for key, passage in (self._fresh | self._overdue).items() if passage.since <= before]:
-            if not held(key):
+        slow = {key: passage for key, passage in (self._fresh | self._overdue).items() if passage.since <= before}
+        for key, passage in slow.items():
+            if not (passage.in_hand or held(key)):
                 self._drop(key)
-        late = [key for key, passage in self._fresh.items() if passage.since <= before and passage.begun]
+        late = [key for key, passage in slow.items() if key in self._fresh and (passage.begun or passage.in_hand)]
         for key in late:
             if not self._fresh[key].moves:
                 self._drop(key)

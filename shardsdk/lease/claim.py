@@ -18,6 +18,7 @@ from shardsdk.protocol.labels import (
     INSTANCE_ANNOTATION,
     LEASE_CONTROLLERRING_LABEL,
     LEASE_RING_LABEL,
+    MAIN_RESOURCES_ANNOTATION,
     SHARDER_HOLDER,
 )
 from shardsdk.protocol.leases import (
@@ -27,9 +28,10 @@ from shardsdk.protocol.leases import (
     LeaseSpec,
     parse_micro_time,
     render_instance,
+    render_main_resources,
     render_micro_time,
 )
-from shardsdk.protocol.objects import LEASES
+from shardsdk.protocol.objects import LEASES, GroupResource
 from shardsdk.protocol.ranges import (
     HELD_RANGES_ANNOTATION,
     NAMESPACE_COUNTS_ANNOTATION,
@@ -56,7 +58,8 @@ class Claim:
 
     `instance` tells two processes of one holder name apart; `None`: the name
     alone identifies the process, as in leader election.  `ring` is the ring
-    whose shard the claimant is; `None`: it is no shard.  `held` are the ranges of
+    whose shard the claimant is; `None`: it is no shard.  `mains` are the resources that it
+    reconciles as main ones, as far as it says.  `held` are the ranges of
     hashes in which the claimant may be working; who acquires a lease says nothing of them (`None`) before it knows
     that its ring assigns by ranges.  `counts`
     is what it tells of the namespaces in them, as `render_counts` writes it.  `earlier` are renewTimes that the
@@ -72,6 +75,7 @@ class Claim:
     instance: str | None = None
     ring: str | None = None
     fenced: bool = False
+    mains: frozenset[GroupResource] = frozenset()
     held: HashRanges | None = None
     counts: str = ""
     earlier: frozenset[str] = frozenset()
@@ -310,18 +314,23 @@ def render_release(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     }
     metadata = _unchanged(lease)
     if claim.instance is not None:
-        metadata["annotations"] = {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None, **_nothing_held(lease)}
+        gone = _taken_off(lease, MAIN_RESOURCES_ANNOTATION, *_OF_RANGES)
+        metadata["annotations"] = {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None, **gone}
     return {"metadata": metadata, "spec": spec}
 
 
 def render_grace(claim: Claim, lease: Lease, now: datetime, grace_seconds: int) -> dict[str, Any]:
-    """A merge patch that leaves the lease to the next incarnation of its holder for `grace_seconds`."""
+    """A merge patch that leaves the lease to the next incarnation of its holder for `grace_seconds`.
+
+    What this one reconciles as main objects is still said: whoever moved their owners would do so for good, and the
+    next one has them as main, too, unless it is another program.
+    """
     now_text = render_micro_time(now)
     spec = {"leaseDurationSeconds": grace_seconds, "renewTime": now_text}
     annotations = _annotations(claim, now_text) | {INSTANCE_ANNOTATION: render_instance("", now_text)}
     for each in _OF_RANGES:
         annotations.pop(each, None)
-    annotations |= _nothing_held(lease)
+    annotations |= _taken_off(lease, *_OF_RANGES)
     return {"metadata": {**_unchanged(lease), "annotations": annotations}, "spec": spec}
 
 
@@ -336,11 +345,12 @@ def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:
     return {
         INSTANCE_ANNOTATION: render_instance(claim.instance, renew_time),
         FENCED_ANNOTATION: renew_time if claim.fenced else None,
+        MAIN_RESOURCES_ANNOTATION: render_main_resources(claim.mains, renew_time) if claim.mains else None,
         HELD_RANGES_ANNOTATION: None if claim.held is None else render_held(claim.held, renew_time),
         NAMESPACE_COUNTS_ANNOTATION: claim.counts or None,
     }
 
 
-def _nothing_held(lease: Lease) -> dict[str, str | None]:
-    """What takes off `lease` what it says of ranges: whoever leaves it works on nothing, and counts nothing."""
-    return {each: None for each in _OF_RANGES if each in (lease.metadata.annotations or {})}
+def _taken_off(lease: Lease, *annotations: str) -> dict[str, str | None]:
+    """What takes these off `lease`, as far as it has them: whoever leaves it works on nothing, and counts nothing."""
+    return {each: None for each in annotations if each in (lease.metadata.annotations or {})}

@@ -25,9 +25,8 @@ about threads that it was not told of (`asyncio.to_thread`): those are the progr
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, ExitStack
 from enum import Enum
 from functools import partial
@@ -44,13 +43,14 @@ from shardsdk.lease.body import Body
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold, watched
 from shardsdk.lease.hosts import Host, LoopHost, ThreadHost
-from shardsdk.lease.seat import Seat, take_seat
+from shardsdk.lease.incarnation import Incarnation
 from shardsdk.lease.steps import Loss, LossKind
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
 from shardsdk.lease.timings import LeaseTimings, check_restart_grace
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import LEASE_STATE_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.objects import GroupResource
 from shardsdk.protocol.ranges import HashRanges
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class ShardLease:
     `source` is how the keeper reaches the API server: an `Access`, or a function
     that opens a client without fence.  `name` defaults to the host name,
     `namespace` to the pod's (POD_NAMESPACE, then that of `source`), `instance`
-    to the pod's UID (POD_UID), else to its seat's (shardsdk.lease.seat), which is
-    known once it is entered, else to something random.
+    to one made of the pod's UID (POD_UID), else to its seat's (shardsdk.lease.seat), else to something random, as of
+    a process that finds a living one in its seat; it is known once the lease is entered.
 
     `fenced`: whether the Lease promises that writes are refused once it has run
     out, which lets the sharder move this shard's objects sooner.  `None`: from
@@ -99,7 +99,8 @@ class ShardLease:
     for the next process of this name, instead of releasing it.
 
     `ranges`: its ring assigns ranges of hashes, as `read_assignment` says, and the body works where `hold_ranges` does.
-    Without it a lease made from an `Access` is not sought in such a ring.
+    Without it a lease made from an `Access` is not sought in such a ring.  `mains`: what the body reconciles as main
+    objects, which the Lease then says, for the sharder to tell where the ring lists it as controlled.
 
     `on_deadline` is called, in a thread that does nothing else, when the lease's hold has ended and the body has not,
     nor, of a lost lease, what there is to do after it.  Do not log there: that waits for handlers.  Without it, let the
@@ -120,6 +121,7 @@ class ShardLease:
         instance: str | None = None,
         restart_grace_seconds: int = 0,
         ranges: ByRanges | bool | None = False,
+        mains: Iterable[GroupResource] = (),
         threaded: bool = True,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -129,10 +131,8 @@ class ShardLease:
         self.ring: RingLabels = parse_ring_name(ring)
         self.name: str = pod.check_shard_name(name) if name else pod.shard_name()
         self.namespace: str = pod.lease_namespace(namespace, source, "the shard's Lease belongs: pass `namespace`")
-        self.instance: str = instance or pod.uid() or pod.make_uuid(rng)
-        self._seated = not (instance or pod.uid())
-        self._made_by = os.getpid()
-        self._seat: Seat | None = None
+        host = source.host if isinstance(source, Access) else None
+        self._incarnation = Incarnation(self.ring.ring, self.name, self.namespace, host, instance, rng)
         self.timings: LeaseTimings = timings or LeaseTimings()
         self.fence: Hold = Hold(f"lease {self.namespace}/{self.name}", clock or SystemClock())
         #: Set on the body's loop when the lease is lost.
@@ -159,11 +159,13 @@ class ShardLease:
         self._host: Host | None = None
         self._body = Body(self.ring.ring, self.name, ended_by_force=on_deadline is not None)
         self._watched = ExitStack()
-        self._tenure = self._make_tenure(rng, fenced=fenced is True)
+        self._tenure = self._make_tenure(rng, fenced=fenced is True, mains=frozenset(mains))
 
-    def _make_tenure(self, rng: random.Random, *, fenced: bool) -> Tenure:
-        duration, ring = int(self.timings.lease_duration), self.ring.ring
-        claim = Claim(self.namespace, self.name, self.name, duration, instance=self.instance, ring=ring, fenced=fenced)
+    def _make_tenure(self, rng: random.Random, *, fenced: bool, mains: frozenset[GroupResource]) -> Tenure:
+        claim = Claim(
+            self.namespace, self.name, self.name, int(self.timings.lease_duration),
+            instance=self.instance, ring=self.ring.ring, fenced=fenced, mains=mains,
+        )  # fmt: skip
         listener = Listener(
             acquired=lambda: self._tell(self._on_acquired),
             lost=lambda loss: self._tell(partial(self._on_lost, loss)),
@@ -172,6 +174,11 @@ class ShardLease:
             held=lambda number: self._tell(lambda: self.on_held(number)),
         )
         return Tenure(claim, self.timings, self.fence, clock=self._clock, rng=rng, listener=listener)
+
+    @property
+    def instance(self) -> str:
+        """Which process of its name this is; another one, until that is gone, where a living one has it already."""
+        return self._incarnation.instance
 
     def client(
         self,
@@ -192,14 +199,9 @@ class ShardLease:
         from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
 
         client = Client(
-            self._source,
-            fence=self.fence,
-            user_agent=user_agent,
-            clock=self._clock,
-            qps=qps,
-            burst=burst,
-            on_call=on_call,
-        )
+            self._source, fence=self.fence, user_agent=user_agent, clock=self._clock,
+            qps=qps, burst=burst, on_call=on_call,
+        )  # fmt: skip
         self.settle_first(client.writes_settled)
         if self._fenced is None:
             self._fenced = True
@@ -245,26 +247,26 @@ class ShardLease:
         if self._host is not None:
             raise RuntimeError("a ShardLease is entered once; make another one")
         self._body.enter(ShardLease.__aenter__.__code__)
-        self._take_seat()
+        self._tenure.identify(self._incarnation.begin())
         if not self._ranges and isinstance(self._source, Access):
             from shardsdk.lease.ring import refuse_ranges  # most are a manager's, which has read it
 
             try:
                 await refuse_ranges(self._source, self.ring.ring, self._clock, self._rng)
             except BaseException:
-                self._leave_seat(settled=True)
+                self._incarnation.end(settled=True)
                 raise
         self._host = ThreadHost(f"lease-{self.name}") if self._threaded else LoopHost()
         self._host.start(self._run, self._on_end)
         try:
             await self._ready.wait()
             if self._threaded and self.state is LeaseState.HELD and self._on_deadline is not None:
-                self._watched.enter_context(watched(self.fence, self._clock, self._on_deadline))
+                self._watched.enter_context(watched(self.fence, self._on_deadline))
         except (asyncio.CancelledError, RuntimeError):  # the latter where the system has no thread left
             await self._leave()
             raise
         if self._error is not None:
-            self._leave_seat(settled=True)
+            self._incarnation.end(settled=True)
             raise self._error
         if self.loss is not None or self.state is not LeaseState.HELD:
             await self._leave()
@@ -289,22 +291,6 @@ class ShardLease:
 
     # On the body's loop.
 
-    def _take_seat(self) -> None:
-        """Be the successor of whoever sat here, who is dead."""
-        forked = os.getpid() != self._made_by  # as others may be, which have all that was drawn until then as well
-        if (self._seated or forked) and isinstance(self._source, Access):
-            self._seat = take_seat(self._source.host, self.namespace, self.name)
-        if self._seat is not None or forked:
-            self.instance = self._seat.instance if self._seat is not None else pod.make_uuid(random.SystemRandom())
-            self._tenure.identify(self.instance)
-
-    def _leave_seat(self, *, settled: bool) -> None:
-        seat, self._seat = self._seat, None
-        if seat is not None and settled:
-            seat.give_up()
-        elif seat is not None:
-            seat.keep()
-
     def _on_acquired(self) -> None:
         self.state = LeaseState.HELD
         self._ready.set()
@@ -322,7 +308,7 @@ class ShardLease:
         self._error = error
         if self._body.runs and self.loss is None:
             loss = Loss(LossKind.DEADLINE, f"the keeper of {self.fence.name} has ended: {error!r}")
-            left = max(self.fence.ends_at - self._clock.monotonic(), 0.0)
+            left = max(self.fence.left_to_end(), 0.0)
             asyncio.get_running_loop().call_later(left, self._overdue)
             self._on_lost(loss)
             log.error("Lost the lease: %s", loss.message, extra=self._where())
@@ -352,13 +338,13 @@ class ShardLease:
             self._host.abandon()
             raise
         finally:
-            self._leave_seat(settled=settled and ended)
+            self._incarnation.end(settled=settled and ended)
 
     async def _settle(self) -> bool:
         """Wait until no write of the body can be executed any more; `False`: nobody knows."""
         limit = self.timings.lease_duration
         if self.loss is not None:
-            limit = max((self.fence.ends_at - self._clock.monotonic()) / 2, 0.0)
+            limit = max(self.fence.left_to_end() / 2, 0.0)
         return await self._tenure.settle(self._settlers, limit)
 
     def _where(self) -> dict[str, str]:
@@ -382,6 +368,9 @@ class ShardLease:
 
     def _observe(self, lease: Lease) -> None:
         self.looked_at = lease.metadata.label(LEASE_STATE_LABEL) not in _NOT_LOOKED_AT
+        # Before anything is written: what another instance has written would be another's, and waited for.
+        if not self._tenure.written and self._incarnation.succeed():
+            self._tenure.identify(self.instance)
 
     def _overdue(self) -> None:
         # Else a thread watches the hold, whatever loops do.

@@ -33,6 +33,9 @@ LEASE_STATE_LABEL: Final = "alpha.sharding.timebertt.dev/state"
 INSTANCE_ANNOTATION: Final = "alpha.sharding.timebertt.dev/instance"
 #: Lease annotation: whoever wrote this renewTime, its value, refuses every write once the lease ran out.
 FENCED_ANNOTATION: Final = "alpha.sharding.timebertt.dev/fenced"
+#: Lease annotation: which resources the holder reconciles as main ones, or did when it left the lease to the next
+#: process of its name: `<resource>[.<group>],…@<renewTime>`.
+MAIN_RESOURCES_ANNOTATION: Final = "alpha.sharding.timebertt.dev/main-resources"
 #: Lease annotation: the sharder made the Lease for a name that had none, and nobody has taken it since while its value,
 #: from a write of the sharder's, is the Lease's leaseTransitions.
 PLACEHOLDER_ANNOTATION: Final = "alpha.sharding.timebertt.dev/placeholder"

@@ -46,6 +46,30 @@ async def test_of_roles_it_is_told_at_once_what_is_missing_and_then_they_move(st
     await ring.condition("Settled")
 
 
+async def test_an_owner_stays_with_its_shard_while_a_role_of_it_cannot_be_moved_along(stage: Stage) -> None:
+    """Once drained it would wait with nobody, beside a shard that works."""
+    ring = await stage.ring(Family("v1/secrets", "Secret", (ROLES,)))
+    await stage.shard(ring, "one")
+    await stage.sharder()
+    await ring.in_force()
+    ours, grants, other = [name for name, to in ring.pick_names(3, {"one", "two"}).items() if to == "two"]
+    for name, role in ((ours, {"rules": []}), (grants, READS_PODS)):
+        owner = await ring.create(name=name)
+        metadata = {"name": name, "ownerReferences": ring.reference_to(owner)}
+        await stage.admin.create(ROLES, {"metadata": metadata, **role}, stage.namespace)
+    await ring.create(name=other)
+    await ring.in_place({"one"})
+    async with ring.history() as history:
+        await stage.shard(ring, "two")
+        event = await ring.events("PlacementRefused")
+        assert f"roles.{GROUP} {stage.namespace}/{grants} cannot be given to shard two" in event["message"]
+        for name in (ours, other):
+            await ring.until_on(name, "two")
+    assert history.of(grants) == ["one"]
+    condition = await ring.condition("Settled", "False")
+    assert "Event PlacementRefused" in condition["message"]
+
+
 async def test_a_binding_whose_role_is_not_there_waits_until_it_is_and_is_told_of(stage: Stage) -> None:
     """The API server says that the *binding* is not there, by the name of the role."""
     ring = await stage.ring(Family(BINDINGS, "RoleBinding"))

@@ -35,7 +35,7 @@ class Acquisitions:
         self._checkers = checkers
         self._world = checkers.world
         self._last: dict[str, _Renewal] = {}
-        self._world.storage.on_commit.append(self._on_commit)
+        self._world.storage.on_commit.append(self._world.names.to(self._on_commit))
         self._world.storage.on_set_back.append(lambda commits: self._last.clear())
 
     def _on_commit(self, commit: Commit) -> None:

@@ -6,7 +6,7 @@ Each replaces one method by a wrong one, for the time of one run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
@@ -38,8 +38,8 @@ from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import NOWHERE, HashRanges, Named
-from shardsdk.ranges import look
+from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges, Named, named_by
+from shardsdk.ranges import holder, look
 from shardsdk.ranges.holder import RangeHolder
 from shardsdk.ranges.parts import Part, Parts
 from shardsdk.reconcile.barrier import Barrier
@@ -72,6 +72,7 @@ class Bug(Enum):
     RANGES_ALL_AT_ONCE = "no range is granted before every shard has let go of what it is to give away"
     RANGES_NEVER_LEFT = "a range that is given up stays on the lease"
     RANGES_OF_A_NAMESAKE = "a process waits half as long as another of its name may be working on their ranges"
+    RANGES_OF_A_TWIN = "a shard takes what names its name, in whichever namespace that was named"
     RANGES_AFTER_A_STOP = "a hold is as long as ever although the machine was found to have stood still"
 
 
@@ -188,6 +189,10 @@ def _see_half(others: Others, lease: Lease, relation: Any, now: float, right: An
         others.until = now + (others.until - now) / 2
 
 
+def _named_by_name(assignment: Mapping[str, Any], by: HashBy, reader: object = None) -> Named:
+    return named_by(assignment, by)
+
+
 def _unshortened(hold: Hold) -> float:
     return float("-inf") if hold.closed else hold.ends_at - hold._clock.monotonic()
 
@@ -234,6 +239,7 @@ _WRONG: dict[Bug, tuple[tuple[Any, str, Any], ...]] = {
     Bug.RANGES_ALL_AT_ONCE: ((assignment, "next_named", _next_at_once),),
     Bug.RANGES_NEVER_LEFT: ((RangeHolder, "_end", _never_end),),
     Bug.RANGES_OF_A_NAMESAKE: ((Others, "saw", _see_half),),
+    Bug.RANGES_OF_A_TWIN: ((holder, "named_by", _named_by_name), (look, "named_by", _named_by_name)),
     Bug.RANGES_AFTER_A_STOP: ((Hold, "remaining", _unshortened), (Tenure, "_hurry", _never_hurry)),
 }
 
@@ -255,6 +261,7 @@ FOCUS: dict[Bug, dict[str, float]] = {
     Bug.RANGES_AFTER_A_RESTORE: {"restore_etcd": 10.0, "add_shard": 10.0, "touch_work": 40.0},
     Bug.RANGES_CUT_ANEW: {"stop_leader": 10.0, "crash_leader": 10.0},
     Bug.RANGES_OF_A_NAMESAKE: {"force_away": 10.0},
+    Bug.RANGES_OF_A_TWIN: {"add_twin": 10.0},
     Bug.RANGES_AFTER_A_STOP: {"stop_shard_in_renewal": 40.0, "touch_work": 40.0},
 }
 

@@ -49,7 +49,8 @@ class Happenings:
     def __init__(self, world: World) -> None:
         self.world = world
         users = Users(world)
-        self._actors: tuple[object, ...] = (self, users, Tampering(users), Hands(users), Namesakes(self))
+        self._namesakes = Namesakes(self, users)
+        self._actors: tuple[object, ...] = (self, users, Tampering(users), Hands(users), self._namesakes)
 
     def do(self, action: Action) -> None:
         """Carry one action out."""
@@ -70,10 +71,11 @@ class Happenings:
         for each in (*world.replicas, *world.shards):
             each.process.resume()
             each.link.at_renewal = None
-            self._calm(each.link)
+            self.calm(each.link)
         world.webhook_up = world.plan.webhook
         world.serve()
         world.poison.mend_all()
+        self._namesakes.part_twins()
         rings = {shard.ring.ring for shard in world.shards if shard.running}
         for name, ring in (("fam-0", FAMILY), ("pla-0", PLAIN)):
             if ring.ring not in rings:
@@ -158,7 +160,7 @@ class Happenings:
         for shard in shards:
             self.world.trouble(shard.identity)
             shard.link.trouble = Trouble(error=rng.uniform(0.1, 0.5), late=rng.uniform(0.0, 0.2))
-            self._later(self.world.timings.lease, partial(self._calm, shard.link))
+            self._later(self.world.timings.lease, partial(self.calm, shard.link))
         for _ in range(6):
             self._find("touch_work")(rng)
         self._later(rng.uniform(0.1, 0.5), lambda: self.add_shard(rng))
@@ -216,7 +218,7 @@ class Happenings:
                 return
             shard = self.world.start_shard(name, FAMILY if name.startswith("fam") else PLAIN)
             shard.link.trouble = Trouble(watch_lag_seconds=rng.choice((0.0, 3.0, 6.0)))
-            self._later(2 * self.world.timings.lease, lambda: self._calm(shard.link))
+            self._later(2 * self.world.timings.lease, lambda: self.calm(shard.link))
 
         self.world.traps.append(spring)
 
@@ -311,16 +313,16 @@ class Happenings:
             watch_lag_seconds=rng.choice((0.0, 0.5, 3.0)),
         )
         self.world.note(f"{who.identity}: {who.link.trouble}")
-        self._later(rng.uniform(0.5, 5.0) * self.world.timings.lease, lambda: self._calm(who.link))
+        self._later(rng.uniform(0.5, 5.0) * self.world.timings.lease, lambda: self.calm(who.link))
 
     def _cut(self, who: AnyShard | ReplicaProcess | None, rng: Random) -> None:
         if who is not None:
             self.world.note(f"{who.identity} is cut off")
             self.world.trouble(who.identity)
             who.link.cut = True
-            self._later(rng.uniform(0.3, 3.0) * self.world.timings.lease, lambda: self._calm(who.link))
+            self._later(rng.uniform(0.3, 3.0) * self.world.timings.lease, lambda: self.calm(who.link))
 
-    def _calm(self, link: Link) -> None:
+    def calm(self, link: Link) -> None:
         link.trouble = CALM
         if link.cut:
             link.cut = False

@@ -122,7 +122,7 @@ class Liveness:
                 self.disturb()
 
     def _leases(self, ring: str) -> Iterator[Lease]:
-        for version in self.world.storage.objects(LEASES):
+        for version in map(self.world.names.lease, self.world.storage.objects(LEASES)):
             if version.label(LEASE_RING_LABEL) == ring:
                 lease: Lease = version.decode(Lease)
                 yield lease

@@ -23,7 +23,7 @@ from sharder.takeover import controller as leases
 from sharder.webhook.app import OUTCOMES
 from shardsdk.cache import identity
 from shardsdk.protocol.verdict import Verdict
-from tests.simulation.ranges.drawing import BESIDES, COVERS, EDITS
+from tests.simulation.ranges.drawing import BESIDES, COVERS, EDITS, TWINS
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import RARE, WEIGHTS, Broken
 from tests.simulation.vocabulary import Marks
@@ -51,7 +51,7 @@ DECLARED: Final = (
     *(f"admission {each}" for each in dict.fromkeys(OUTCOMES)),
     *(f"guard {each.name}" for each in Verdict),
     *(f"group {each}" for each in _GROUPS),
-    *(f"action {each}" for each in (*WEIGHTS, *RARE, *EDITS, *COVERS, *BESIDES)),
+    *(f"action {each}" for each in (*WEIGHTS, *RARE, *EDITS, *COVERS, *BESIDES, *TWINS)),
     *(f"scenario {each.name}" for each in Scenario),
     "heal",
     "ended because its ring covers others",

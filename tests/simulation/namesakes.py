@@ -1,4 +1,4 @@
-"""Two processes of one name: a pod that was deleted by force and is not gone yet, and its successor."""
+"""Two processes of one name: a pod that was deleted by force and is not gone yet, and its successor; or two shards."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
+from shardsdk.kube.store import Key
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.processes import outside
 from tests.simulation.machines import LEAST_SECONDS
 from tests.simulation.network import CALM
+from tests.simulation.schedule import Action
 from tests.simulation.shards import ShardProcess
 
 if TYPE_CHECKING:
     from tests.simulation.happenings import Happenings
+    from tests.simulation.users import Users
+    from tests.simulation.world import AnyShard
 
 
 class Away(Enum):
@@ -26,8 +32,9 @@ class Away(Enum):
 class Namesakes:
     """Starts them."""
 
-    def __init__(self, happenings: Happenings) -> None:
+    def __init__(self, happenings: Happenings, users: Users) -> None:
         self._happenings = happenings
+        self._users = users
         self._world = happenings.world
 
     def force_away(self, rng: Random) -> None:
@@ -55,6 +62,59 @@ class Namesakes:
         if comes_back or away is Away.STOPPED:
             world.later(seconds, lambda: self._come_back(old))
             world.later(seconds + rng.uniform(0.0, 2.0) * lease, lambda: self._end(old))
+
+    def add_twin(self, rng: Random) -> None:
+        """A shard of a name that one has already, in another namespace."""
+        world, first = self._world, self._happenings.shard(rng)
+        if first is None or not self._happenings.has_room or not world.plan.twins:
+            return
+        name = world.names.twin(first.name)
+        if not any(each.name == name for each in world.shards):
+            world.start_shard(name, first.ring)
+
+    def lose_twin(self, rng: Random) -> None:
+        """Of two of one name one ends; then the other is cut off at work, its lease deleted, and the leader ends."""
+        world = self._world
+        running = {each.name: each for each in world.shards if each.running}
+        pairs = [each for each in running.values() if world.names.twin(each.name) in running]
+        if not pairs:
+            return
+        stays = rng.choice(pairs)
+        outside(self._end_in_order(running[world.names.twin(stays.name)]))
+        for _ in range(6):
+            self._happenings.do(Action(world.now, "touch_work", rng.getrandbits(32)))
+        world.later(rng.uniform(0.0, 1.0), lambda: self._lose(stays, rng))
+
+    async def _end_in_order(self, shard: AnyShard) -> None:
+        await shard.stop()
+        shard.kill()
+        if not any(each.ring is shard.ring and each.running for each in self._world.shards):
+            self._world.start_shard(shard.name, shard.ring)  # all trouble may have ended meanwhile
+
+    def _lose(self, shard: AnyShard, rng: Random) -> None:
+        world = self._world
+        if world.names.unique:
+            return  # all trouble has ended meanwhile
+        world.note(f"{shard.identity} is cut off, and its lease is deleted")
+        world.trouble(shard.identity)
+        shard.link.cut = True
+        key = Key(world.namespace_of_shard(shard.name), world.names.in_product(shard.name))
+        self._users.delete(LEASES, world.storage.get(LEASES, key))
+        world.later(rng.uniform(0.0, 0.2), lambda: self._happenings.stop_leader(rng))
+        world.later(rng.uniform(1.0, 3.0) * world.timings.lease, lambda: self._happenings.calm(shard.link))
+
+    def part_twins(self) -> None:
+        """Somebody sees to it that each shard has a name of its own: of two of one name, one ends for good."""
+        world = self._world
+        world.names.unique = True
+        for name in sorted({each.name for each in world.shards}):
+            pair = [
+                [each for each in world.shards if each.name == of and each.running]
+                for of in (name, world.names.twin(name))
+            ]
+            if all(pair):
+                for each in Random(f"{world.seed}/{name}").choice(pair):
+                    each.kill()
 
     def _succeed(self, old: ShardProcess) -> None:
         if self._happenings.has_room:

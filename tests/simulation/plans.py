@@ -43,5 +43,6 @@ def describe_plan(plan: Plan) -> str:
     if plan.ranges:
         settings += f", rings by ranges, {'' if plan.filters_shards else 'not '}filtered by the API server"
         settings += ", shards in several namespaces" if plan.spread else ""
+        settings += ", some of one name" if plan.twins else ""
     scenario = [f"scenario {plan.scenario.name}"] if plan.scenario is not None else []
     return "\n".join([settings, *scenario, *map(str, plan.actions)])

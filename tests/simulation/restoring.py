@@ -83,9 +83,9 @@ class Restores:
         world.note(f"--- etcd is what it was {world.now - taken_at:.1f} s ago, at version {number}; {lost} writes lost")
         world.mark("etcd restored, versions raised" if raised_by else "etcd restored")
         mains, pieces = dict(world.index.mains), dict(world.index.pieces)
-        leases = {version.key: version for version in world.storage.objects(LEASES)}
+        leases = {version.key: version for version in map(world.names.lease, world.storage.objects(LEASES))}
         commits = world.storage.set_back(number, raised_by=raised_by)
-        self._set_leases_back(leases, [each for each in commits if each.resource == LEASES])
+        self._set_leases_back(leases, [world.names.commit(each) for each in commits if each.resource == LEASES])
         self._set_objects_back(mains | pieces, taken_at)
         lease = max(world.timings.lease, world.plan.shard_timings.lease)
         world.checkers.unsure_until(down_since + lease / RATES[0])
@@ -103,7 +103,8 @@ class Restores:
     def _set_leases_back(self, before: dict[Key, Version], commits: Sequence[Commit]) -> None:
         """What changed is said again, as it was written last; a lease that is the same counts on."""
         checkers = self._world.checkers
-        written = {commit.key: commit for commit in self._world.storage.since(LEASES, 0) if _says_something(commit)}
+        said = map(self._world.names.commit, self._world.storage.since(LEASES, 0))
+        written = {commit.key: commit for commit in said if _says_something(commit)}
         there = set()
         for commit in commits:
             if checkers.is_shards(commit):

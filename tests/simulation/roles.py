@@ -1,26 +1,29 @@
 """A ring that is edited to and fro while shards work: pieces are main objects, then controlled ones, and main again.
 
 Its shards reconcile works, and pieces as long as these are to be main.  They take their time, so that
-whoever gives a piece away too early has two of them reconcile it.
+whoever gives a piece away too early has two of them reconcile it.  They are of a program that says nothing of its
+main resources and knows by itself when these are to be none; or they say it, and another program replaces them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
+from sharder.core.mains import AWAY_SECONDS
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.spec import Work as Specs
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.virtual import VirtualClock, run_virtual
 from tests.simulation.schedule import draw_plan
 from tests.simulation.shards import ShardProcess, run_as_thread
-from tests.simulation.storage import Author, Version
+from tests.simulation.storage import Author, Commit, Version
 from tests.simulation.vocabulary import FAMILY, NAMESPACE_NAMES, PIECES, WORKS, Piece, Work
 from tests.simulation.world import World
 
@@ -35,15 +38,22 @@ ROUNDS: Final = 3
 
 
 class Shard(ShardProcess):
-    """A shard that reconciles pieces by themselves as well."""
+    """A shard that reconciles pieces by themselves as well, while its program has them as `main`; else with works."""
 
-    def __init__(self, roles: Roles, name: str, incarnation: int) -> None:
+    def __init__(self, roles: Roles, name: str, incarnation: int, *, main: bool) -> None:
         super().__init__(roles.world, name, FAMILY, incarnation, f"pod-{name}-{incarnation}")
         self._roles = roles
-        self._manager.add(controller_for(PIECES, Piece).options(concurrency=9).reconcile(self._reconcile_piece))
+        self.has_main = main
+        if main:
+            self._manager.add(controller_for(PIECES, Piece).options(concurrency=9).reconcile(self._reconcile_piece))
+        if not roles.said:
+            make = self._manager._make_lease
+            self._manager._make_lease = lambda world, ring, work: make(world, ring, Specs())  # type: ignore[method-assign]
 
     async def _reconcile(self, context: Context[Work]) -> None:
-        return None
+        if not self.has_main:
+            pieces = self._roles.pieces_of(context.metadata.uid, self.name)
+            await asyncio.gather(*(self._roles.work(self, each.uid, each.key.name) for each in pieces))
 
     async def _look(self, context: Context[Work]) -> None:
         return None
@@ -55,10 +65,11 @@ class Shard(ShardProcess):
 
 @dataclass(slots=True)
 class Roles:
-    """One run; `main`: whether shards are to reconcile pieces by themselves."""
+    """One run; `main`: whether shards are to reconcile pieces by themselves; `said`: their Leases say what they do."""
 
     world: World
     rng: Random
+    said: bool
     main: bool = True
     wrong: list[str] = field(default_factory=list)
     #: By piece, which process works on it.
@@ -79,10 +90,46 @@ class Roles:
             if self.working.get(uid) is shard:
                 del self.working[uid]
 
-    def start_shard(self) -> None:
+    def look(self, commit: Commit) -> None:
+        """A shard that works on a piece keeps it, though it would cease as soon as it sees that it is taken."""
+        before, now = commit.before, commit.after
+        if commit.resource != PIECES or before is None or now is None:
+            return
+        worker = self.working.get(before.uid)
+        if worker is None or not worker.running:
+            return
+        if before.label(FAMILY.shard) == worker.name != now.label(FAMILY.shard):
+            self.wrong.append(f"{self.world.now:.3f}: {now.key.name} is taken, on which {worker.identity} works")
+
+    def start_shard(self, *, main: bool = True) -> None:
         """Another one joins."""
-        self.shards.append(Shard(self, f"fam-{len(self.shards)}", 1))
+        self._start(f"fam-{len(self.shards)}", 1, main=main)
+
+    def _start(self, name: str, incarnation: int, *, main: bool) -> Shard:
+        self.shards.append(Shard(self, name, incarnation, main=main))
         self.world.shards.append(self.shards[-1])
+        return self.shards[-1]
+
+    async def restart(self, shard: Shard) -> Shard:
+        """The same program begins anew, a while after it was ended in order or by force."""
+        await self.end(shard)
+        await self.world.clock.sleep(self.rng.uniform(0.0, 9.0) * self.world.timings.lease)
+        return self._start(shard.name, 2, main=True)
+
+    async def end(self, shard: Shard) -> None:
+        """Stop one in order, or by force."""
+        if self.rng.random() < 0.5:
+            await shard.stop()
+        else:
+            shard.kill()
+
+    def pieces_of(self, work: str, shard: str) -> list[Version]:
+        """Those that a work has, by its uid, and a shard sees."""
+        return [
+            each for each in self.world.storage.objects(PIECES)
+            if each.label(FAMILY.shard) == shard
+            and any(owner["uid"] == work for owner in each.doc["metadata"].get("ownerReferences") or ())
+        ]  # fmt: skip
 
     @property
     def ring(self) -> Version:
@@ -107,9 +154,10 @@ class Roles:
             for each in (doc.get("status") or {}).get("conditions", ())
         )  # fmt: skip
 
-    async def until(self, true: Callable[[], bool], what: str) -> None:
+    async def until(self, true: Callable[[], bool], what: str, *, more_seconds: float = 0.0) -> None:
+        """See that something comes true, within so many seconds more than it takes by itself."""
         lease = self.world.timings.lease
-        for _ in range(int(PATIENCE * 4)):
+        for _ in range(int((PATIENCE + more_seconds / lease) * 4)):
             if true():
                 return
             await self.world.clock.sleep(0.25 * lease)
@@ -121,6 +169,7 @@ class Roles:
         world, storage = self.world, self.world.storage
         for judge in (world.waits, world.liveness, world.ownership, world.checkers):
             storage.on_commit.remove(judge.on_commit)  # it knows pieces as controlled alone
+        storage.on_commit.append(self.look)
         world._set_up()
         self.edit(MAIN)
         works, pieces, alone = SIZES
@@ -161,7 +210,7 @@ def _kind(resource: Any) -> dict[str, Any]:
 
 async def play(world: World, rng: Random) -> Roles:
     """Edit the ring to and fro, and have leaders and shards crash meanwhile."""
-    roles, lease = Roles(world, rng), world.timings.lease
+    roles, lease = Roles(world, rng, said=False), world.timings.lease
     roles.set_up()
     for _ in range(3):
         roles.start_shard()
@@ -200,7 +249,42 @@ async def play(world: World, rng: Random) -> Roles:
     return roles
 
 
-def run(seed: int) -> Roles:
+async def play_rolled_out(world: World, rng: Random) -> Roles:
+    """Edit the ring in one step, and replace the program whenever it suits somebody; its last shard is restarted."""
+    roles, lease = Roles(world, rng, said=True), world.timings.lease
+    roles.set_up()
+    for _ in range(3):
+        roles.start_shard()
+    await roles.until(roles.settled, "settling")
+    roles.edit(CONTROLLED)
+    await world.clock.sleep(rng.uniform(0.0, 8.0) * lease)
+    roles.start_shard(main=rng.random() < 0.5)
+    for _ in range(int(rng.uniform(20.0, 60.0))):
+        roles.touch()
+        if rng.random() < 0.05 and (leader := world.leader) is not None:
+            leader.kill()
+            world.start_replica(leader.name)
+        await world.clock.sleep(0.3 * lease)
+    last, *others = [each for each in roles.shards if each.running and each.has_main]
+    roles.start_shard(main=False)
+    for shard in others:
+        await roles.end(shard)
+        roles.touch()
+        await world.clock.sleep(rng.uniform(0.0, 4.0) * lease)
+    last = await roles.restart(last)
+    for _ in range(4):
+        await world.clock.sleep(rng.uniform(2.0, 4.0) * lease)
+        roles.touch()
+        await world.clock.sleep(rng.uniform(0.0, 1.0) * lease)
+        roles.start_shard(main=False)
+    await roles.end(last)
+    await world.clock.sleep(lease)
+    await roles.until(roles.settled, "the change to controlled", more_seconds=AWAY_SECONDS)
+    roles.check_places()
+    return roles
+
+
+def run(seed: int, play: Callable[[World, Random], Awaitable[Roles]] = play) -> Roles:
     """One run, in virtual time."""
     plan = replace(
         draw_plan(seed), actions=(), scenario=None, replicas=2, shards=0, foreign=0, plain_shards=0, works=0, plains=0,

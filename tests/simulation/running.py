@@ -58,11 +58,6 @@ def by_ranges(plan: Plan) -> str:
     return " RANGES=1" if plan.ranges else ""
 
 
-def run_seed(seed: int, bug: Bug | None = None, scenario: Scenario | None = None, *, verbose: bool = False) -> Outcome:
-    """One run of one seed, with a bug planted into the product, or a scenario played first, if one is named."""
-    return run_plan(plan_of(seed, bug, scenario), bug, verbose=verbose)
-
-
 def plan_of(seed: int, bug: Bug | None = None, scenario: Scenario | None = None, *, ranges: bool = False) -> Plan:
     """What a seed plays, with `ranges` in rings that assign by them; what a planted bug needs happens more often."""
     focus = FOCUS.get(bug) if bug is not None else None

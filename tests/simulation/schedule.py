@@ -158,6 +158,8 @@ class Plan:
     filters_shards: bool = False
     #: Whether shards of rings by ranges have their leases in several namespaces; those of others always have.
     spread: bool = False
+    #: Whether two of them may have one name; only if they are spread.
+    twins: bool = False
 
 
 def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:

@@ -69,7 +69,7 @@ class ShardProcess:
         self._reconciling = Reconciling(world, name, self.identity, self.clock, rng, fenced=True)
         timings = world.plan.shard_timings
         self._manager = Manager(
-            ring.ring, shard=name, namespace=world.namespace_of_shard(name),
+            ring.ring, shard=world.names.in_product(name), namespace=world.namespace_of_shard(name),
             timings=LeaseTimings(timings.lease, timings.renew, timings.retry), fenced=True,
             restart_grace_seconds=int(timings.lease) if rng.random() < 0.2 else 0,
             grace_seconds=rng.uniform(0.2, 2.0) * timings.lease,

@@ -15,7 +15,7 @@ from shardsdk.kube.store import Key
 from shardsdk.lease.pod import make_uuid
 from shardsdk.protocol.labels import SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.leases import render_micro_time
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES
 from shardsdk.testing.processes import ProcessState, outside
 from shardsdk.testing.virtual import VirtualClock
 from tests.simulation.admission import Webhooks
@@ -33,6 +33,7 @@ from tests.simulation.ownership import Ownership
 from tests.simulation.poison import Poison
 from tests.simulation.ranges.covering import IDLE, Covering
 from tests.simulation.ranges.judges import judges_of_ranges
+from tests.simulation.ranges.twins import Names
 from tests.simulation.replicas import ReplicaProcess
 from tests.simulation.restoring import Restores
 from tests.simulation.scenarios import play
@@ -44,7 +45,6 @@ from tests.simulation.users import Users
 from tests.simulation.vocabulary import (
     FAMILY,
     IN_RING,
-    MAIN_OF,
     MANY_NAMESPACES,
     NAMESPACE_NAMES,
     PIECES,
@@ -55,7 +55,6 @@ from tests.simulation.vocabulary import (
     SHARDS_NAMESPACES,
     WORKS,
     Stats,
-    namespace_of_shard,
     ring_object,
 )
 from tests.simulation.waiting import LEADERS_LEASE, Waits
@@ -80,6 +79,7 @@ class World:
         self.story: deque[tuple[float, str]] = deque(maxlen=STORY_LINES)
         self.made_at: dict[str, float] = {}
         self.storage = Storage(lambda: render_micro_time(clock.now()), *([self._random_uid] if plan.ranges else []))
+        self.names = Names(plan)
         self.namespaces = MANY_NAMESPACES if plan.ranges else NAMESPACE_NAMES
         self.webhook_up = plan.webhook
         self.poison = Poison(self)
@@ -98,7 +98,7 @@ class World:
         self.machines = Machines(self)
         self.storage.on_set_back.append(self.index.rebuild)
         for each in (self.index, self.waits, self.liveness, self.ownership, self.checkers):
-            self.storage.on_commit.append(each.on_commit)
+            self.storage.on_commit.append(self.names.to(each.on_commit))
         collector = Collector(self.server, WORKS, (PIECES,), Random(f"{plan.seed}/collector"))
         self.restores = Restores(self, collector)
         self.storage.on_commit.append(self.restores.on_commit)
@@ -147,17 +147,13 @@ class World:
         return Random(f"{self.seed}/rate/{name}").uniform(*RATES)
 
     def namespace_of_shard(self, name: str) -> str:
-        """Where the lease of a shard is; shards that look at each other's leases have them in one namespace."""
-        return SHARDS_NAMESPACES[0] if self.plan.ranges and not self.plan.spread else namespace_of_shard(name)
+        return self.names.namespace_of(name)
 
     def is_held_elsewhere(self, shard: str) -> bool:
         """Whether the sharder, which did not know where a shard has its lease, holds one in another namespace."""
         others = (Key(each, shard) for each in SHARDS_NAMESPACES if each != self.namespace_of_shard(shard))
-        leases = [lease for key in others if (lease := self.storage.get(LEASES, key)) is not None]
-        return any((lease.doc.get("spec") or {}).get("holderIdentity") == SHARDER_HOLDER for lease in leases)
-
-    def main_of(self, ring: RingLabels) -> Resource:
-        return MAIN_OF[ring.ring]
+        docs = [lease.doc for key in others if (lease := self.storage.get(LEASES, key)) is not None]
+        return any((doc.get("spec") or {}).get("holderIdentity") == SHARDER_HOLDER for doc in docs)
 
     def in_scope(self, ring: RingLabels, namespace: str) -> bool:
         """Whether the ring covers a namespace now."""
@@ -251,9 +247,9 @@ class World:
         self._forget_dead()
         self.calm_from(self.now)
         self.waits.hinder(ring.ring)
-        twin = next((shard for shard in self.shards if shard.name == name), None)
-        if name in self.foreign_names and twin is not None:
-            return twin
+        bars = self.names.barring(name, self.foreign_names)
+        if bars and (there := next((shard for shard in self.shards if shard.name in bars), None)) is not None:
+            return there
         number = self._count(name)
         shard: AnyShard
         if name in self.foreign_names:

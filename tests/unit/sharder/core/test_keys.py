@@ -34,8 +34,10 @@ def test_a_child_has_its_owners_key_in_every_version(api_version: str) -> None:
     assert key == resource_key(DEPLOYMENTS, "default", "web")
 
 
-def test_a_child_of_a_cluster_scoped_owner_is_hashed_without_namespace() -> None:
-    key = controlled_key(owner("rbac.authorization.k8s.io/v1", "ClusterRole", "view"), "default", ROLES)
+@pytest.mark.parametrize("namespace", ["default", ""])
+def test_a_child_of_a_cluster_scoped_owner_is_hashed_without_namespace(namespace: str) -> None:
+    """Whether the child itself has a namespace or none."""
+    key = controlled_key(owner("rbac.authorization.k8s.io/v1", "ClusterRole", "view"), namespace, ROLES)
     assert key == resource_key(ROLES, "", "view")
 
 

@@ -65,6 +65,13 @@ def test_with_every_further_crash_it_takes_twice_as_long_up_to_a_bound() -> None
         assert not is_unsteady(facts(100), history, 100 + 15 * durations)
 
 
+def test_a_shard_whose_lease_was_deleted_after_a_crash_is_unsteady_once_it_is_back() -> None:
+    crashed = follow(History(), lease(), 10, lease(SHARDER_HOLDER), 25)
+    assert is_unsteady(facts(42), follow(crashed, None, 30, lease(), 40), 54.9)
+    # Nobody knows since when one holds its lease that was never seen to crash.
+    assert follow(History(), None, 30, lease(), 40).held_since == float("-inf")
+
+
 def test_an_old_crash_is_forgotten() -> None:
     history = History(held_since=CRASH_SECONDS + 1, crashed_at=(0.0,))
     assert not is_unsteady(facts(0), history, CRASH_SECONDS + 2)

@@ -6,16 +6,37 @@ import pytest
 
 from sharder.core.hashring import HashRing
 from sharder.core.membership import Membership, build, counts_the_same
-from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
-from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease, LeaseSpec
-from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.labels import (
+    LEASE_CONTROLLERRING_LABEL,
+    LEASE_RING_LABEL,
+    MAIN_RESOURCES_ANNOTATION,
+)
+from shardsdk.protocol.leases import (
+    MAX_DURATION_SECONDS,
+    Lease,
+    LeaseSpec,
+    render_main_resources,
+)
+from shardsdk.protocol.objects import GroupResource, ObjectMeta
+
+SECRETS = GroupResource("", "secrets")
 
 
 def lease(
-    name: str, holder: str | None, namespace: str = "default", *, seconds: int = 15, labels: tuple[str, ...] = ()
+    name: str,
+    holder: str | None,
+    namespace: str = "default",
+    *,
+    seconds: int = 15,
+    labels: tuple[str, ...] = (),
+    mains: tuple[GroupResource, ...] = (),
 ) -> Lease:
-    meta = ObjectMeta(name=name, namespace=namespace, labels=dict.fromkeys(labels, "example"))
-    return Lease(meta, LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds))
+    said = {
+        MAIN_RESOURCES_ANNOTATION: render_main_resources(mains, "now"),
+    }
+    labelled = dict.fromkeys(labels, "example")
+    meta = ObjectMeta(name=name, namespace=namespace, labels=labelled, annotations=said if mains else None)
+    return Lease(meta, LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time="now"))
 
 
 def test_available_is_exactly_held_by_its_own_shard() -> None:
@@ -56,6 +77,24 @@ def test_the_hash_ring_is_built_anew_only_when_names_change() -> None:
     assert changed.ring == HashRing({"b"})
 
 
+def test_what_nobody_has_goes_past_silent_shards_while_there_are_others() -> None:
+    found = build([lease("a", "a"), lease("b", "b")], {"a", "b"}, silent=frozenset({"a", "gone"}))
+    assert found.silent == {"a"}
+    assert {found.stand_in(f"key-{index}") for index in range(50)} == {"b"}
+
+
+@pytest.mark.parametrize("gone", [frozenset[str](), frozenset({"gone"})])
+def test_when_all_shards_are_silent_none_is(gone: frozenset[str]) -> None:
+    """Otherwise what is created meanwhile would have no owner."""
+    leases = [lease("a", "a"), lease("b", "b")]
+    before = build(leases, {"a", "b"}, silent=frozenset("a"))
+    found = build(leases, {"a", "b"}, before, silent=frozenset("ab") | gone)
+    assert found.silent == frozenset()
+    keys = [f"key-{index}" for index in range(50)]
+    assert [found.stand_in(key) for key in keys] == [found.target(key) for key in keys]
+    assert {found.stand_in(key) for key in keys} == {"a", "b"}
+
+
 def test_a_shard_whose_lease_has_the_labels_of_two_libraries_gets_nothing_and_keeps_what_it_has() -> None:
     """client-go merges labels: whoever renews it after an update of the library may watch other labels of objects."""
     both = (LEASE_RING_LABEL, LEASE_CONTROLLERRING_LABEL)
@@ -72,12 +111,26 @@ def test_a_shard_that_asks_for_more_time_than_a_shard_may_gets_nothing_and_keeps
     assert found.untouched == {"a"}
 
 
+def test_what_shards_reconcile_as_main_counts_while_they_hold_their_lease_also_where_two_have_a_name() -> None:
+    pods = GroupResource("", "pods")
+    leases = [
+        lease("b", "b", "x", mains=(SECRETS,)),
+        lease("b", "b", "y", mains=(SECRETS, pods)),
+        lease("a", "a", mains=(SECRETS,)),
+        lease("gone", "", mains=(SECRETS,)),
+    ]
+    found = build(leases, {"a"})
+    assert (found.shards_with_main(SECRETS), found.shards_with_main(pods)) == (("a", "b"), ("b",))
+    assert found.shards_with_main(GroupResource("apps", "pods")) == ()
+
+
 @pytest.mark.parametrize(
     "other",
     [
         lease("a", ""),
         lease("a", "a", seconds=MAX_DURATION_SECONDS + 1),
         lease("a", "a", labels=(LEASE_RING_LABEL, LEASE_CONTROLLERRING_LABEL)),
+        lease("a", "a", mains=(SECRETS,)),
     ],
 )
 def test_what_makes_another_membership_is_noticed(other: Lease) -> None:

@@ -98,6 +98,7 @@ def test_shards_that_are_named_for_nothing_are_told_with_why_and_what_to_do() ->
     assert "shard-09 and 2 more has not said" in words
     assert "others get that, if any works" in words
     assert "restart it" in words
+    assert "its held-ranges then has no `@`" in words
 
 
 def test_a_ring_without_a_shard_says_that_it_lacks_one() -> None:

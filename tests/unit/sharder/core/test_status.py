@@ -128,6 +128,11 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ({"unfit": ("LabelsOnly", "stop x")}, {"ShardsFit": "False"}, ("ShardsFit", "stop x")),
         ({"mixed": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y has the labels")),
         ({"overlong": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y is held for more than")),
+        (
+            {"as_main": ((DEPLOYMENTS, ("x", "y")),)},
+            {"ShardsFit": "False"},
+            ("ShardsFit", "deployments.apps on x, y, so that two may reconcile one"),
+        ),
         ({"taken": ("x is taken",)}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x is taken")),
         ({"stuck_drains": ("n/a",)}, {"DrainsAcknowledged": "False"}, ("DrainsAcknowledged", "n/a")),
         ({"unsettled": None}, {"Settled": "Unknown"}, ("Settled", "no resync")),

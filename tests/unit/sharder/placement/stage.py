@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,9 +23,16 @@ from sharder.rings.deps import WebhookSettings
 from sharder.telemetry.metrics import Metrics
 from shardsdk.kube.api import Operation
 from shardsdk.lease.election import ElectionTimings
-from shardsdk.protocol.labels import FENCED_ANNOTATION, LEASE_RING_LABEL, RingLabels, parse_ring_name
-from shardsdk.protocol.leases import Lease, render_micro_time
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
+from shardsdk.protocol.labels import (
+    FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
+    LEASE_RING_LABEL,
+    MAIN_RESOURCES_ANNOTATION,
+    RingLabels,
+    parse_ring_name,
+)
+from shardsdk.protocol.leases import Lease, render_instance, render_main_resources, render_micro_time
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
 from shardsdk.testing.memory import MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock
@@ -64,15 +71,25 @@ def ring(*resources: Any, name: str = RING, **spec: Any) -> Object:
 
 
 def lease(
-    clock: VirtualClock, shard: str, *, fenced: bool = True, duration: int = 15, holder: str | None = None
+    clock: VirtualClock,
+    shard: str,
+    *,
+    fenced: bool = True,
+    duration: int = 15,
+    holder: str | None = None,
+    mains: Iterable[GroupResource] = (),
 ) -> Object:
-    """A shard's lease, renewed now."""
+    """A shard's lease, renewed now; `mains`: what it says that it reconciles as main."""
     now = render_micro_time(clock.now())
+    said = {
+        INSTANCE_ANNOTATION: render_instance(shard, now),
+        MAIN_RESOURCES_ANNOTATION: render_main_resources(mains, now),
+    }
     return {
         "metadata": {
             "name": shard,
             "labels": {LEASE_RING_LABEL: RING},
-            "annotations": {FENCED_ANNOTATION: now} if fenced else {},
+            "annotations": (said if mains else {}) | ({FENCED_ANNOTATION: now} if fenced else {}),
         },
         "spec": {
             "holderIdentity": shard if holder is None else holder,
@@ -140,6 +157,12 @@ class Stage:
         """Create an object."""
         return self.server.create(resource, body, namespace)
 
+    def set_up(self, made: Object, *shards: str) -> None:
+        """Create a ring, and start shards of it."""
+        self.create(CLUSTERRINGS, made, None)
+        for shard in shards:
+            self.start(shard)
+
     def start(self, shard: str, namespace: str = SHARDS, **options: Any) -> None:
         """Let a shard hold its lease and acknowledge drains."""
         body = lease(self.clock, shard, **options)
@@ -163,8 +186,8 @@ class Stage:
             await asyncio.sleep(2)
             if self.holder(shard, namespace) != shard:
                 return
-            fenced = msgspec.convert(self.server.find(LEASES, shard, namespace), Lease).fenced
-            renewed = lease(self.clock, shard, fenced=fenced)
+            before = msgspec.convert(self.server.find(LEASES, shard, namespace), Lease)
+            renewed = lease(self.clock, shard, fenced=before.fenced, mains=before.main_resources)
             renewed["spec"] = {"renewTime": renewed["spec"]["renewTime"]}
             self._patch_lease(shard, namespace, renewed)
 
@@ -195,16 +218,16 @@ class Stage:
 
     def condition(self, kind: str, name: str = RING) -> str | None:
         """The status of one of the ring's conditions; None: not written yet."""
-        found = self._condition(kind, name)
-        return None if found is None else str(found["status"])
+        return self.said(kind, name).get("status")
 
     def message(self, kind: str, name: str = RING) -> str:
         """What one of the ring's conditions says; empty: not written yet."""
-        return str((self._condition(kind, name) or {}).get("message", ""))
+        return str(self.said(kind, name).get("message", ""))
 
-    def _condition(self, kind: str, name: str) -> Object | None:
+    def said(self, kind: str, name: str = RING) -> Object:
+        """One of the ring's conditions; empty: not written yet."""
         listed = (self.server.find(CLUSTERRINGS, name) or {}).get("status", {}).get("conditions", [])
-        return next((each for each in listed if each["type"] == kind), None)
+        return next((each for each in listed if each["type"] == kind), {})
 
 
 class SlowApi(MemoryApi):

@@ -78,6 +78,43 @@ def test_whatever_hangs_no_more_are_in_transit_and_all_others_get_on(seed: int) 
     assert transit.waiting + len(transit) == 30 * len(hung)
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_takes_too_long_and_no_watch_shows_any_more_gives_its_place_back(shown: bool) -> None:
+    """Nothing else would: it is gone, and no event has said so."""
+    clock, went = VirtualClock(), list[ItemKey]()
+    first, second = ItemKey(0, "default", "first"), ItemKey(0, "default", "second")
+    transit = Transit(1, clock, lambda key, obj: went.append(key))
+    transit.set_shards(frozenset({"one"}))
+    transit.open(0)
+    assert transit.enter(first, SlimObject(SlimMeta("first", "default")), "one")
+    transit.drains(first, "one")
+    assert not transit.enter(second, SlimObject(SlimMeta("second", "default")), "one")
+    clock.move_to(OVERDUE_SECONDS)
+    transit.look(lambda key: shown)
+    assert went == ([] if shown else [second])
+    assert len(transit) == 1
+
+
+def test_what_is_about_to_drain_keeps_its_place_however_long_that_takes_and_stops_no_other() -> None:
+    clock, went = VirtualClock(), list[ItemKey]()
+    first, second = ItemKey(0, "default", "first"), ItemKey(0, "default", "second")
+    transit = Transit(1, clock, lambda key, obj: went.append(key))
+    transit.set_shards(frozenset({"one", "two"}))
+    transit.open(0)
+    assert transit.enter(first, SlimObject(SlimMeta("first", "default")), "one")
+    assert not transit.enter(second, SlimObject(SlimMeta("second", "default")), "two")
+    clock.move_to(OVERDUE_SECONDS)
+    transit.look(lambda key: False)
+    assert (went, len(transit)) == ([second], 2)
+    transit.drains(first, "one")
+    transit.leave_unless_begun(second)
+    transit.look(lambda key: False)
+    assert len(transit) == 1, "no watch can have shown it yet"
+    clock.move_to(2 * OVERDUE_SECONDS)
+    transit.look(lambda key: False)
+    assert len(transit) == 0
+
+
 @pytest.mark.parametrize("hanging", [2, 3])
 @pytest.mark.parametrize("places_at_once", [PLACES, 2])
 def test_however_many_shards_hang_the_others_move_and_no_more_are_in_transit(hanging: int, places_at_once: int) -> None:
@@ -120,9 +157,7 @@ async def test_families_that_cannot_be_written_are_let_go_no_further_than_there_
 ) -> None:
     stage = make_stage(clock, api=Unwritable)
     assert isinstance(stage.api, Unwritable)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     places = families_of(stage, ("one", "two"), "three", 2 * PLACES)
     transits = Transits(stage)
     acknowledging(stage, at_once)
@@ -142,9 +177,7 @@ async def test_objects_that_never_had_a_shard_and_get_none_stop_no_moves(clock: 
     """A policy of others refuses to have them labelled, say."""
     stage = make_stage(clock, api=Unwritable)
     assert isinstance(stage.api, Unwritable)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     places = families_of(stage, ("one", "two"), "three", PLACES)
     acknowledging(stage, at_once)
     async with leading(stage):
