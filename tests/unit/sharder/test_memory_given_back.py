@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from sharder.replica import Replica
 from sharder.telemetry.metrics import Metrics
 from shardsdk.process.memory import give_back_memory
-from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import OWNERS, RING, SETTINGS, make_stage, ring, running, thing
 
@@ -23,8 +22,7 @@ def test_the_gnu_library_takes_it_back_and_others_are_not_asked() -> None:
 async def test_it_is_asked_each_time_that_a_ring_has_settled(clock: VirtualClock) -> None:
     stage = make_stage(clock)
     settled: list[str] = []
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     replica = Replica(
         stage.api, SETTINGS, metrics=Metrics.create(CollectorRegistry()), recorder=stage.events, webhook=None,
         clock=clock, rng=Random(7), on_settled=settled.append,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shardsdk.kube.api import Selection, T, WatchEvent, WatchOptions
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import ALONE, SHARDS, leading, lease, make_stage, ring
@@ -33,8 +33,7 @@ async def test_a_lease_that_its_watch_keeps_to_itself_is_found_by_lists(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = make_stage(clock, api=Hiding)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     async with leading(stage) as leader:
         await stage.until(lambda: stage.condition("Settled") == "True")
         caplog.clear()

@@ -185,8 +185,7 @@ async def test_a_lease_taken_by_hand_counts_as_held_as_long_as_its_shard_may_hol
 @in_virtual_time
 async def test_a_lease_that_its_shard_released_is_free_at_once(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with knowing(stage) as cache:
         await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
         stage.release("one")
@@ -199,8 +198,7 @@ async def test_a_lease_watch_that_hangs_is_begun_anew_long_before_the_connection
     clock: VirtualClock,
 ) -> None:
     stage = make_stage(clock, api=Hanging)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with knowing(stage) as cache:
         await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
         before = seen(cache).lease.spec.renew_time
@@ -222,8 +220,7 @@ async def test_a_lease_that_somebody_takes_away_counts_as_held_from_its_last_ren
     stage = make_stage(clock, api=Hanging)
     assert isinstance(stage.api, Hanging)
     stage.api.hangs = silent
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("lives")
+    stage.set_up(ring(), "lives")
     stage.create(LEASES, lease(clock, "one"), SHARDS)
     async with knowing(stage) as cache:
         await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
@@ -262,8 +259,7 @@ async def test_a_lease_watch_on_which_no_shard_is_heard_is_begun_anew_although_n
 ) -> None:
     stage = make_stage(clock, api=Mute)
     assert isinstance(stage.api, Mute)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with knowing(stage) as cache:
         await stage.until(lambda: cache.get(RING) is not None and cache.lease_informer.synced.is_set())
         stage.api.mute = True
@@ -276,8 +272,7 @@ async def test_a_lease_watch_on_which_no_shard_is_heard_is_begun_anew_although_n
 async def test_what_has_vanished_is_found_by_name_and_costs_a_renewal_nothing(clock: VirtualClock) -> None:
     stage = make_stage(clock)
     stage.create(NAMESPACES, {"metadata": {"name": "elsewhere"}}, None)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("lives")
+    stage.set_up(ring(), "lives")
     async with knowing(stage) as cache:
         for namespace in (SHARDS, "elsewhere"):
             for name in ("one", "two"):
@@ -304,8 +299,7 @@ async def test_what_has_vanished_is_found_by_name_and_costs_a_renewal_nothing(cl
 @in_virtual_time
 async def test_a_snapshot_stays_as_it_is_and_is_made_anew_only_after_a_change(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with knowing(stage) as cache:
         await stage.until(lambda: cache.view(RING) is not None and cache.lease_informer.synced.is_set())
         before = cache.get(RING)

@@ -9,11 +9,10 @@ import pytest
 
 from shardsdk.errors import ConnectionFailed
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
 from shardsdk.testing.processes import outside
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.families import create_family
+from tests.unit.sharder.placement.families import create_family, split_families
 from tests.unit.sharder.placement.refusing import begin_to_move, changes_of, name_that_a_third_shard_gets, staged
 from tests.unit.sharder.placement.stage import (
     CHILDREN,
@@ -24,6 +23,7 @@ from tests.unit.sharder.placement.stage import (
     make_stage,
     names_on,
     ring,
+    thing,
 )
 
 
@@ -169,6 +169,57 @@ async def test_a_shard_that_is_back_keeps_its_owner_whatever_others_are_gone(
         assert kept == [[], [], [], []]
 
 
+@in_virtual_time
+async def test_a_child_that_somebody_changes_meanwhile_goes_along_all_the_same(clock: VirtualClock) -> None:
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    split = split_families(stage)
+
+    def change() -> None:
+        stage.server.patch(CHILDREN, f"{name}-0", "default", {"data": {"a": "b"}})
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[f"{name}-0"] = change
+        create_family(stage, name, shard=None, children=("two", None))
+        assert await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=1) < 0.5
+        assert not api.before
+    assert not split
+
+
+@in_virtual_time
+async def test_a_child_that_is_deleted_meanwhile_keeps_its_owner_from_nothing(clock: VirtualClock) -> None:
+    stage, api = staged(clock, "one", "two")
+    [name] = names_on("one", "one", "two")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[f"{name}-0"] = lambda: stage.server.delete(CHILDREN, f"{name}-0", "default")
+        create_family(stage, name, shard=None, children=(None, "two"))
+        assert await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=1) < 0.5
+        assert stage.label(CHILDREN, f"{name}-1") == "one"
+
+
+@in_virtual_time
+async def test_a_child_that_another_owner_adopts_meanwhile_stays_with_that_owners_shard(clock: VirtualClock) -> None:
+    """To go on with it would take it away from whoever reconciles its owner by now."""
+    stage, api = staged(clock, "one", "two")
+    [name], [other] = names_on("one", "one", "two"), names_on("two", "one", "two")
+
+    def adopt() -> None:
+        references = thing("it", owner=stage.server.get(OWNERS, other, "default"))["metadata"]["ownerReferences"]
+        stage.server.patch(CHILDREN, f"{name}-0", "default", {"metadata": {"ownerReferences": references}})
+
+    async with leading(stage):
+        create_family(stage, other, shard="two", children=())
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.before[f"{name}-0"] = adopt
+        changes = changes_of(stage, f"{name}-0")
+        create_family(stage, name, shard=None, children=("two",))
+        await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=5)
+        await stage.pass_time(5)
+        assert changes == []
+
+
 class Late(SlowApi):
     """Of the first write of an owner there is no answer; it is executed later."""
 
@@ -190,9 +241,7 @@ async def test_an_owner_in_doubt_is_read_when_its_last_write_can_no_longer_be_ex
     stage = make_stage(clock, api=Late)
     api = stage.api
     assert isinstance(api, Late)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     [name] = names_on("one", "one", "two")
     drains: list[bool] = []
 

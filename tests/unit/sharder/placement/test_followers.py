@@ -12,7 +12,6 @@ from sharder.placement.followers import Followers
 from sharder.placement.slots import WRITE_SECONDS
 from shardsdk.errors import Conflict, ConnectionFailed, FenceClosed, Forbidden, TooManyRequests, Unauthorized
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.refusing import changes_of
@@ -63,9 +62,7 @@ def astray(clock: VirtualClock) -> tuple[Stage, SlowToAnswer, str]:
     """An owner on shard a, beside shard b where its child will be, somehow (restored, adopted)."""
     stage = make_stage(clock, api=SlowToAnswer)
     assert isinstance(stage.api, SlowToAnswer)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("a", "b"):
-        stage.start(shard)
+    stage.set_up(ring(), "a", "b")
     [owner] = names_on("a", "a", "b")
     return stage, stage.api, owner
 

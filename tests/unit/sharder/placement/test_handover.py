@@ -9,7 +9,6 @@ from shardsdk.errors import ConnectionFailed, Invalid
 from shardsdk.kube.api import Fence
 from shardsdk.kube.fencing import Unconfirmed
 from shardsdk.kube.store import Key
-from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memoryapi import REQUEST_SECONDS, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family, split_families
@@ -64,9 +63,7 @@ async def test_what_an_earlier_leader_moved_halfway_is_gathered(clock: VirtualCl
     """Its shard died, half of the children moved, the shard came back and acknowledges to a new leader."""
     stage = make_stage(clock)
     split = split_families(stage)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two", "three"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two", "three")
     [name] = names_on("three", "one", "two", "three")
     create_family(stage, name, shard="one", children=("two", "one", "three"), draining=True)
     async with leading(stage):
@@ -80,9 +77,7 @@ async def test_what_an_earlier_leader_moved_halfway_is_gathered(clock: VirtualCl
 async def test_a_group_that_cannot_move_is_tried_less_and_less_often(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         create_family(stage, "stuck", shard=None, children=("one",))
@@ -99,9 +94,7 @@ async def test_a_group_that_cannot_move_is_tried_less_and_less_often(clock: Virt
 @in_virtual_time
 async def test_a_group_goes_on_as_soon_as_its_childrens_shard_can_be_taken_from(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two", "three"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two", "three")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         create_family(stage, "family", shard=None, children=("gone",))
@@ -114,8 +107,7 @@ async def test_a_group_goes_on_as_soon_as_its_childrens_shard_can_be_taken_from(
 async def test_an_error_that_nobody_expected_stays_with_its_object(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     stage.api.bewildering.update({"strange", "family-0"})
     async with leading(stage):
         create_family(stage, "strange", shard=None, children=())
@@ -132,8 +124,7 @@ async def test_an_error_that_nobody_expected_stays_with_its_object(clock: Virtua
 async def test_an_owner_that_a_backup_brought_back_is_moved_again(clock: VirtualClock) -> None:
     """Its version is older than the one that the leader gave it, and stays so."""
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with leading(stage):
         create_family(stage, "family", shard="gone", children=("gone",))
         backup = {resource: stage.server.select(resource) for resource in (OWNERS, CHILDREN)}
@@ -153,8 +144,7 @@ async def test_families_that_cannot_be_written_hold_up_no_other(clock: VirtualCl
     stage = make_stage(clock, api=Hanging)
     assert isinstance(stage.api, Hanging)
     stage.api.hanging = lambda name: name.startswith("hangs")
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         for number in range(3):
@@ -172,8 +162,7 @@ async def test_a_resource_that_cannot_be_written_holds_up_no_other_resource(cloc
     stage = make_stage(clock, api=Hanging)
     assert isinstance(stage.api, Hanging)
     stage.api.hanging = lambda name: name.startswith("hangs")
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         for number in range(10 * SETTINGS.concurrent_moves):
@@ -194,9 +183,7 @@ async def test_a_child_on_another_living_shard_goes_along(clock: VirtualClock) -
     """It was adopted, restored from a backup, or labelled by an answer that its owner's move overtook."""
     stage = make_stage(clock)
     split = split_families(stage)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     with_three = set(names_on("three", "one", "two", "three", count=100))
     name = next(each for each in names_on("one", "one", "two", count=100) if each in with_three)
     create_family(stage, name, shard="one", children=("one", "one"))
@@ -215,11 +202,26 @@ async def test_what_moves_as_a_group_goes_under_a_lead_that_the_api_server_confi
     """Late it would split the family: the next leader may have moved one part of it and not the other."""
     stage = make_stage(clock, api=Hanging)
     assert isinstance(stage.api, Hanging)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     create_family(stage, "family", shard=None, children=(None,))
     async with leading(stage):
         await stage.until(lambda: stage.label(OWNERS, "family") == "one")
         under = dict(stage.api.under)
     for name in ("family", "family-0"):
         assert any(not isinstance(fence, Unconfirmed) for fence in under[name])
+
+
+@in_virtual_time
+async def test_a_child_that_follows_its_owner_from_a_living_shard_goes_under_such_a_lead_too(
+    clock: VirtualClock,
+) -> None:
+    """Late it would leave its owner again, whom the next leader may have moved with all that it controls."""
+    stage = make_stage(clock, api=Hanging)
+    assert isinstance(stage.api, Hanging)
+    stage.set_up(ring(), "one", "two")
+    [name] = names_on("one", "one", "two")
+    create_family(stage, name, shard="one", children=("two",))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(CHILDREN, f"{name}-0") == "one")
+        under = dict(stage.api.under)
+    assert any(not isinstance(fence, Unconfirmed) for fence in under[f"{name}-0"])

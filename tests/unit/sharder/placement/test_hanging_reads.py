@@ -51,9 +51,7 @@ def staged(clock: VirtualClock, *resources: Any) -> tuple[Stage, Hanging]:
     stage = make_stage(clock, api=Hanging)
     assert isinstance(stage.api, Hanging)
     stage.api.served = [*stage.api.served, SECRETS, SETS]
-    stage.create(CLUSTERRINGS, ring(*resources), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(*resources), "one", "two")
     return stage, stage.api
 
 

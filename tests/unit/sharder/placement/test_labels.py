@@ -51,8 +51,7 @@ class Watched(SlowApi):
 async def test_of_a_ring_that_is_spoilt_while_an_edit_waits_for_writes_nothing_is_left(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Watched)
     assert isinstance(stage.api, Watched)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         assert stage.api.watches[OWNERS.plural]
@@ -104,8 +103,7 @@ async def edited_meanwhile(clock: VirtualClock, seconds: float, api: type[SlowAp
     """A ring that is to list children, too, while the label of an owner takes `seconds` to be written."""
     stage = make_stage(clock, api=api)
     assert isinstance(stage.api, SlowApi)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     stage.create(CHILDREN, thing("child"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
@@ -155,8 +153,7 @@ async def test_an_edit_does_not_wait_for_what_others_write(clock: VirtualClock, 
     """Nor where a write of the ring's own has had no answer that counts, but long ago."""
     stage = make_stage(clock, api=api)
     assert isinstance(stage.api, SlowApi)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     stage.create(CHILDREN, thing("child"))
     stage.create(NAMESPACES, {"metadata": {"name": "slow"}}, None)
     async with leading(stage):
@@ -186,8 +183,7 @@ class Outside(SlowApi):
 async def test_what_waits_for_its_turn_when_an_edit_comes_is_not_sent_any_more(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Unheard)
     assert isinstance(stage.api, SlowApi)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.api.slow = {OWNERS.plural: 0.7}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES
+from shardsdk.protocol.objects import NAMESPACES
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family, split_families
 from tests.unit.sharder.placement.refusing import changes_of
@@ -20,8 +20,7 @@ def staged(clock: VirtualClock) -> tuple[Stage, SlowApi]:
     stage = make_stage(clock, api=SlowApi)
     assert isinstance(stage.api, SlowApi)
     set_team(stage, "ours")
-    stage.create(CLUSTERRINGS, ring(namespaceSelector=OURS), None)
-    stage.start("one")
+    stage.set_up(ring(namespaceSelector=OURS), "one")
     return stage, stage.api
 
 

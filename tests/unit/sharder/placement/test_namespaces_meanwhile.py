@@ -40,8 +40,7 @@ def make_many(clock: VirtualClock, count: int, team: str, api: type[MemoryApi] =
     for name in (*(f"team-{number}" for number in range(count)), "other"):
         labels = {"kubernetes.io/metadata.name": name, "team": team if name == "other" else "ours"}
         stage.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}}, None)
-    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=OURS), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, namespaceSelector=OURS), "one")
     stage.create(OWNERS, thing("it"), "other")
     return stage
 

@@ -10,7 +10,7 @@ from sharder.backlog.informers import MAX_NAMESPACES
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import LABELS, OWNERS, Stage, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, LABELS, OWNERS, Stage, leading, make_stage, ring, thing
 
 OURS = {"matchLabels": {"team": "ours"}}
 #: The informer of what has no shard; that of children is not asked for in these tests.
@@ -55,8 +55,7 @@ def stage_with(clock: VirtualClock, *namespaces: str, **spec: Any) -> tuple[Stag
     for name in namespaces:
         add_namespace(stage, name)
     add_namespace(stage, "others", team="theirs")
-    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}, **spec), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, **spec), "one")
     return stage, stage.api
 
 

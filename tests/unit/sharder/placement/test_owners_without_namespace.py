@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
+from shardsdk.protocol.objects import NAMESPACES, Resource
 from shardsdk.testing.memory import MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -28,8 +28,7 @@ def make_projects(clock: VirtualClock, *, shard: str | None = None, **spec: Any)
         labels = {"kubernetes.io/metadata.name": name, "team": team}
         server.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
     stage = Stage(clock, server, MemoryApi(server, clock, served=(PROJECTS, CHILDREN)))
-    stage.create(CLUSTERRINGS, ring(FAMILY, namespaceSelector=OURS, **spec), None)
-    stage.start("one")
+    stage.set_up(ring(FAMILY, namespaceSelector=OURS, **spec), "one")
     return stage, stage.create(PROJECTS, thing(NAME, shard=shard), None)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from sharder.core import takeover
 from sharder.placement.placement import Placement
 from sharder.placement.requeues import Requeues
 from sharder.placement.slots import MAX_WRITES
@@ -20,7 +22,7 @@ from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family, split_families
-from tests.unit.sharder.placement.refusing import changes_of
+from tests.unit.sharder.placement.refusing import Interrupted, changes_of
 from tests.unit.sharder.placement.stage import (
     ALONE,
     CHILDREN,
@@ -43,9 +45,7 @@ async def test_a_changed_ring_places_nothing_before_what_is_on_its_way_has_arriv
     stage = make_stage(clock, api=SlowApi)
     assert isinstance(stage.api, SlowApi)
     split = split_families(stage)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     with_three = set(names_on("three", "one", "two", "three", count=100))
     name = next(each for each in names_on("two", "one", "two", count=100) if each in with_three)
     async with leading(stage):
@@ -131,6 +131,41 @@ def test_a_placement_that_fails_is_begun_anew_and_harms_no_other_ring(monkeypatc
 
 
 @in_virtual_time
+async def test_an_object_that_meets_an_error_nobody_expected_is_tried_again_and_that_is_told(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make_stage(clock, api=Interrupted)
+    assert isinstance(stage.api, Interrupted)
+    stage.set_up(ring(ALONE), "one")
+
+    def fail() -> None:
+        raise KeyError("nobody expected this")
+
+    stage.api.before["it"] = fail
+    stage.create(OWNERS, thing("it"))
+    async with leading(stage):
+        await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=1)
+        [told] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert (told.getMessage(), vars(told)["object"]) == ("object not placed, will retry", "it")
+
+
+@in_virtual_time
+async def test_a_dead_shards_lease_is_given_back_some_seconds_after_the_last_of_its_objects_has_moved(
+    clock: VirtualClock,
+) -> None:
+    """A shard that starts under its name must not find in a watch that lags what is somebody else's by now."""
+    stage = make_stage(clock)
+    stage.set_up(ring(ALONE), "one", "two")
+    [name] = names_on("one", "one", "two")
+    stage.create(OWNERS, thing(name, shard="one"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.crash("one")
+        await stage.until(lambda: stage.label(OWNERS, name) == "two")
+        assert await stage.until(lambda: stage.holder("one") == "") >= takeover.RETURN_AFTER_SECONDS - 0.1
+
+
+@in_virtual_time
 async def test_a_resource_is_written_down_before_any_of_its_objects_gets_a_label(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=SlowApi)
     assert isinstance(stage.api, SlowApi)
@@ -144,13 +179,12 @@ async def test_a_resource_is_written_down_before_any_of_its_objects_gets_a_label
                 early.append(change)
 
     stage.server.listeners.append(look)
-    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     stage.create(CHILDREN, thing("child"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.api.slow[CLUSTERRINGS.plural] = 2.0
-        both = [{"group": OWNERS.group, "resource": OWNERS.plural}, {"resource": CHILDREN.plural}]
+        both = [ALONE, {"resource": CHILDREN.plural}]
         stage.server.patch(CLUSTERRINGS, RING, None, {"spec": {"resources": both}})
         await stage.pass_time(1)
         stage.create(OWNERS, thing("meanwhile"))
@@ -174,8 +208,7 @@ def test_controllers_that_fail_leave_caches_and_webhook_alone_and_lead_again(mon
     @in_virtual_time
     async def scenario(clock: VirtualClock) -> None:
         stage = make_stage(clock)
-        stage.create(CLUSTERRINGS, ring(), None)
-        stage.start("one")
+        stage.set_up(ring(), "one")
         async with leading(stage) as replica:
             await stage.until(lambda: not replica.elector.is_leader, seconds=10)
             assert replica.cache.view(RING) is not None
@@ -206,9 +239,7 @@ async def test_when_the_watch_of_leases_hangs_all_others_begin_anew_with_it(cloc
     """An API server of several is suspended; what is new is placed long before each silence is noticed."""
     stage = make_stage(clock, api=Suspended)
     assert isinstance(stage.api, Suspended)
-    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.api.suspended = True
@@ -231,9 +262,7 @@ async def test_what_was_given_to_a_dead_shard_last_is_taken_from_it_first(clock:
             else None
         )
     )
-    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     names = names_on("one", "one", "two", count=60)
     for name in names:
         stage.create(OWNERS, thing(name, shard="one"))
@@ -251,9 +280,7 @@ async def test_what_waited_for_its_turn_while_a_shard_left_is_decided_anew(clock
     """It was for that shard, which would have it until its lease is taken over."""
     stage = make_stage(clock, api=SlowApi)
     assert isinstance(stage.api, SlowApi)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     names = names_on("two", "one", "two", count=2 * MAX_WRITES)
     async with leading(stage, dataclasses.replace(SETTINGS, concurrent_moves=2 * MAX_WRITES)):
         await stage.until(lambda: stage.condition("Settled") == "True")

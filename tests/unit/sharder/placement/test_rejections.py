@@ -60,8 +60,7 @@ class Refusing(MemoryApi):
 def refusing_stage(clock: VirtualClock, *resources: Any) -> tuple[Stage, Refusing]:
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
-    stage.create(CLUSTERRINGS, ring(*resources), None)
-    stage.start("one")
+    stage.set_up(ring(*resources), "one")
     return stage, stage.api
 
 

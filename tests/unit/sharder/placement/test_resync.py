@@ -12,7 +12,7 @@ import pytest
 from sharder.placement import resync, slots
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid
 from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
+from shardsdk.protocol.objects import NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
@@ -81,8 +81,7 @@ def label_namespace(stage: Any, name: str, labels: Mapping[str, str | None]) -> 
 @in_virtual_time
 async def test_a_namespace_that_comes_into_scope_while_shards_come_is_gone_through(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, namespaceSelector=TEAM), "one")
     stage.create(OWNERS, thing("waits"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
@@ -95,8 +94,7 @@ async def test_a_namespace_that_comes_into_scope_while_shards_come_is_gone_throu
 async def test_many_namespaces_that_come_into_scope_at_once_are_gone_through(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Faulty)
     assert isinstance(stage.api, Faulty)
-    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, namespaceSelector=TEAM), "one")
     names = [f"ns-{number}" for number in range(40)]
     for name in names:
         stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
@@ -115,8 +113,7 @@ async def test_what_waits_in_a_namespace_that_leaves_the_scope_is_not_waited_for
     assert isinstance(stage.api, Faulty)
     stage.api.refused.add("refused")
     label_namespace(stage, "default", {"team": "a"})
-    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, namespaceSelector=TEAM), "one")
     stage.create(OWNERS, thing("refused"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") is not None)
@@ -131,9 +128,7 @@ async def test_a_resource_that_cannot_be_read_keeps_no_other_from_being_gone_thr
     stage = make_stage(clock, api=Faulty)
     assert isinstance(stage.api, Faulty)
     stage.api.unreadable.add(OWNERS.plural)
-    stage.create(CLUSTERRINGS, ring(ALONE, {"resource": CHILDREN.plural}), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(ALONE, {"resource": CHILDREN.plural}), "one", "two")
     [name] = names_on("two", "one", "two", resource=CHILDREN)
     stage.create(CHILDREN, thing(name, shard="one"))
     async with leading(stage):
@@ -144,8 +139,7 @@ async def test_a_resource_that_cannot_be_read_keeps_no_other_from_being_gone_thr
 async def test_a_pass_that_fails_is_not_made_again_at_once(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Faulty)
     assert isinstance(stage.api, Faulty)
-    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, namespaceSelector=TEAM), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.api.unreadable.add(OWNERS.plural)
@@ -161,8 +155,7 @@ async def test_a_pass_that_fails_is_not_made_again_at_once(clock: VirtualClock) 
 @in_virtual_time
 async def test_a_periodic_pass_soon_after_a_change_does_not_take_the_place_of_the_last_one(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     async with leading(stage, dataclasses.replace(SETTINGS, sync_period_seconds=60)):
         await stage.until(lambda: stage.condition("Settled") == "True")
         await stage.pass_time(60 - clock.monotonic() - 3)
@@ -175,9 +168,7 @@ async def test_a_periodic_pass_soon_after_a_change_does_not_take_the_place_of_th
 async def test_a_shard_that_comes_and_goes_keeps_no_pass_from_reaching_its_end(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Faulty)
     assert isinstance(stage.api, Faulty)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(ALONE), "one", "two")
     with_flaps = set(names_on("one", "one", "two", "flaps", count=100))
     *before, last = sorted(with_flaps.intersection(names_on("one", "one", "two", count=100)))[:30]
     for name in before:
@@ -196,8 +187,7 @@ async def test_a_shard_that_comes_and_goes_keeps_no_pass_from_reaching_its_end(c
 @in_virtual_time
 async def test_new_objects_that_admission_missed_cost_no_pass(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         before = stage.api.lists.count(OWNERS.plural)
@@ -211,8 +201,7 @@ async def test_new_objects_that_admission_missed_cost_no_pass(clock: VirtualCloc
 @in_virtual_time
 async def test_what_nothing_in_the_ring_controls_any_more_keeps_no_ring_from_settling(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     stage.create(CHILDREN, {"metadata": {"name": "orphan", "labels": {LABELS.shard: "one"}}}, "kube-system")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True", seconds=30)
@@ -221,8 +210,7 @@ async def test_what_nothing_in_the_ring_controls_any_more_keeps_no_ring_from_set
 @in_virtual_time
 async def test_nothing_is_taken_away_in_a_namespace_that_was_not_seen_yet(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Late)
-    stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE, namespaceSelector=TEAM), "one")
     [kept] = names_on("one", "one", "two", namespace="new")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
@@ -245,8 +233,7 @@ def test_a_namespace_that_comes_into_scope_with_more_objects_than_may_wait_is_pl
     @in_virtual_time
     async def crowded(clock: VirtualClock) -> None:
         stage = make_stage(clock)
-        stage.create(CLUSTERRINGS, ring(ALONE, namespaceSelector=TEAM), None)
-        stage.start("one")
+        stage.set_up(ring(ALONE, namespaceSelector=TEAM), "one")
         teams = [f"team-{number}" for number in range(namespaces)]
         for name in teams:
             stage.create(NAMESPACES, {"metadata": {"name": name}}, None)
@@ -275,8 +262,7 @@ def test_what_comes_into_scope_with_its_namespace_while_nothing_can_be_written_i
     async def unanswered(clock: VirtualClock) -> None:
         stage = make_stage(clock, api=Faulty)
         assert isinstance(stage.api, Faulty)
-        stage.create(CLUSTERRINGS, ring(*resources, namespaceSelector=TEAM), None)
-        stage.start("one")
+        stage.set_up(ring(*resources, namespaceSelector=TEAM), "one")
         names = [f"owner-{number}" for number in range(3 * slots.MAX_SUSPECTED)]
         for name in names:
             stage.create(OWNERS, thing(name))

@@ -9,7 +9,7 @@ import pytest
 
 from sharder.placement import resync
 from sharder.placement.resync import Resync
-from shardsdk.protocol.objects import CLUSTERRINGS, SlimObject
+from shardsdk.protocol.objects import SlimObject
 from shardsdk.testing.memory import Change
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import ALONE, LABELS, OWNERS, Stage, leading, make_stage, names_on, ring, thing
@@ -55,9 +55,7 @@ def test_no_more_than_few_and_a_page_are_held_and_all_move(hangs: bool, monkeypa
     @in_virtual_time
     async def scenario(clock: VirtualClock) -> None:
         stage = make_stage(clock)
-        stage.create(CLUSTERRINGS, ring(ALONE), None)
-        for shard in ("one", "two"):
-            stage.start(shard)
+        stage.set_up(ring(ALONE), "one", "two")
         moving = set(names_on("three", "one", "two", "three", count=MANY))
         places = {
             name: shard

@@ -110,9 +110,7 @@ def test_never_more_are_in_transit_than_may_move_at_once(seed: int) -> None:
         stage = make_stage(clock)
         stage.api.delay = lambda: rng.uniform(0.001, 0.05)
         stage.api.lag = lambda: rng.uniform(0.0, 0.02)
-        stage.create(CLUSTERRINGS, ring(), None)
-        for shard in ("one", "two"):
-            stage.start(shard)
+        stage.set_up(ring(), "one", "two")
         places = families_of(stage, ("one", "two"), "three", 40)
         split, transits = split_families(stage), Transits(stage)
 
@@ -139,9 +137,7 @@ def test_never_more_are_in_transit_than_may_move_at_once(seed: int) -> None:
 @in_virtual_time
 async def test_a_shard_that_never_acknowledges_stops_the_moves_of_no_other(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     places = families_of(stage, ("one", "two"), "three", 4 * PLACES)
     transits = Transits(stage)
     hangs = {"one"}
@@ -168,9 +164,7 @@ async def test_a_shard_that_never_acknowledges_stops_the_moves_of_no_other(clock
 async def test_an_object_that_its_shard_works_on_for_long_keeps_no_other_waiting(clock: VirtualClock) -> None:
     """One shard has two places, and its first object is not let go."""
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     places = families_of(stage, ("one", "two"), "three", 20)
     transits = Transits(stage)
     busy: list[str] = []
@@ -192,9 +186,7 @@ async def test_an_object_that_its_shard_works_on_for_long_keeps_no_other_waiting
 @in_virtual_time
 async def test_what_a_former_leader_drained_counts(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two", "three"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two", "three")
     places = families_of(stage, ("one", "two"), "three", 2 * PLACES)
     transits = Transits(stage)
     drained = list(places)[:: len(places) // PLACES][:PLACES]
@@ -247,9 +239,7 @@ class Forgetful(MemoryApi):
 async def test_an_owner_that_was_let_go_is_read_when_no_watch_shows_it(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Forgetful)
     assert isinstance(stage.api, Forgetful)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     places = families_of(stage, ("one", "two"), "three", 1)
     transits = Transits(stage)
     acknowledging(stage, at_once)
@@ -296,8 +286,7 @@ class Stuck(MemoryApi):
 async def test_what_hangs_with_the_leases_watch_is_begun_anew_with_it(clock: VirtualClock) -> None:
     stage = make_stage(clock, api=Stuck)
     assert isinstance(stage.api, Stuck)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
+    stage.set_up(ring(), "one")
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.api.hung = stage.api.opened
@@ -334,9 +323,7 @@ def test_no_child_is_left_behind_however_late_it_was_made_and_the_watches_are(se
         assert isinstance(stage.api, Lagging)
         rng = stage.api.rng = Random(seed)
         stage.api.delay = lambda: rng.uniform(0.001, 0.02)
-        stage.create(CLUSTERRINGS, ring(), None)
-        for shard in ("one", "two"):
-            stage.start(shard)
+        stage.set_up(ring(), "one", "two")
         places = families_of(stage, ("one", "two"), "three", 30)
         split, transits = split_families(stage), Transits(stage)
 
@@ -357,6 +344,27 @@ def test_no_child_is_left_behind_however_late_it_was_made_and_the_watches_are(se
         assert transits.most <= PLACES
 
     scenario()
+
+
+@in_virtual_time
+async def test_no_child_is_left_behind_when_one_more_shard_joins_while_families_move(clock: VirtualClock) -> None:
+    """What was where it belongs, and so was not watched, belongs elsewhere from then on."""
+    stage = make_stage(clock)
+    stage.set_up(ring(), "one", "two")
+    places = {name: shard for shard in ("one", "two") for name in names_on(shard, "one", "two", count=80)}
+    for name, shard in places.items():
+        create_family(stage, name, shard=shard, children=(shard,))
+    split = split_families(stage)
+    acknowledging(stage, at_once)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.start("three")
+        await stage.until(lambda: any(stage.label(OWNERS, name) == "three" for name in places))
+        stage.start("four")
+        await stage.until(lambda: stage.condition("Settled") == "False", seconds=10)
+        await stage.until(lambda: stage.condition("Settled") == "True", seconds=240)
+        assert any(stage.label(OWNERS, name) == "four" for name in places)
+    assert not split
 
 
 @pytest.mark.parametrize(("paced", "most"), [(True, FIRST_PLACES), (False, 100)])

@@ -37,9 +37,7 @@ def without(resource: Resource, *verbs: str) -> Callable[[Right], None]:
 
 def two_shards(clock: VirtualClock, *resources: object) -> Stage:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(*resources), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(*resources), "one", "two")
     return stage
 
 

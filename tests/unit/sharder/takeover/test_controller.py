@@ -113,9 +113,7 @@ async def test_a_move_on_its_way_is_waited_for_before_the_lease_is_given_back(cl
                 taken_from_the_living.append(change)
 
     stage.server.listeners.append(look)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(ALONE), "one", "two")
     [name] = names_on("one", "one", "two")
     stage.create(OWNERS, thing(name, shard="one"))
     async with leading(stage):
@@ -160,8 +158,7 @@ def test_a_renewal_is_one_look_at_one_lease(monkeypatch: pytest.MonkeyPatch) -> 
 @in_virtual_time
 async def test_what_is_known_of_shards_that_are_long_gone_is_forgotten(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("stays")
+    stage.set_up(ring(), "stays")
     async with controlling(stage, FakeWork()) as controlled:
         for number in range(50):
             name = f"shard-{number}"
@@ -177,9 +174,7 @@ async def test_what_is_known_of_shards_that_are_long_gone_is_forgotten(clock: Vi
 @in_virtual_time
 async def test_the_lease_of_a_dead_twin_is_deleted_although_the_living_one_has_objects(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(), "one", "two")
     gone = lease(clock, "one", holder="", duration=1)
     stage.create(LEASES, gone, "elsewhere")
     async with controlling(stage, FakeWork(left={"one"})) as controlled:
@@ -221,8 +216,7 @@ async def test_the_lease_of_a_shard_whose_name_no_label_can_hold_goes_like_any_o
 ) -> None:
     """No object can carry it, and an API server refuses a list of those that do."""
     stage, name = make_stage(clock), "x" * 64
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     stage.start(name)
     async with leading(stage):
         await stage.pass_time(10)
@@ -248,8 +242,7 @@ async def test_a_hold_ends_before_a_shard_with_a_faster_clock_may_take_its_lease
 async def test_a_lease_that_cannot_be_given_back_yet_is_not_read_for_all_the_time(clock: VirtualClock) -> None:
     """The watches show nothing left, the read does: they lag, or do not work."""
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("two")
+    stage.set_up(ring(), "two")
 
     class Lagging(FakeWork):
         async def confirm_empty_of(self, shard: str) -> bool:
@@ -266,11 +259,26 @@ async def test_a_lease_that_cannot_be_given_back_yet_is_not_read_for_all_the_tim
 
 
 @in_virtual_time
+async def test_a_lease_given_back_because_nothing_moves_is_free_for_its_shard_for_a_while(clock: VirtualClock) -> None:
+    """Acquired again at once, it would keep off the shard that could go on with what nobody else takes."""
+    stage = make_stage(clock)
+    stage.set_up(ring(), "two")
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    async with controlling(stage, FakeWork(left={"one"})):
+        await stage.until(lambda: stage.holder("one") == SHARDER_HOLDER)
+        await stage.until(lambda: stage.holder("one") == "", seconds=takeover.STALL_SECONDS + 5)
+        for _ in range(int(takeover.RETRY_AFTER_STALL_SECONDS) - 2):
+            await stage.pass_time(1)
+            assert stage.holder("one") == ""
+        await stage.until(lambda: stage.holder("one") == SHARDER_HOLDER, seconds=5)
+
+
+@in_virtual_time
 async def test_a_known_name_that_starts_in_a_namespace_new_to_the_ring_is_not_kept_off(clock: VirtualClock) -> None:
     """What README does not guarantee: its Lease is created where nobody holds it, while a move is on its way."""
     stage = make_stage(clock, api=SlowApi)
     assert isinstance(stage.api, SlowApi)
-    stage.create(CLUSTERRINGS, ring({"group": OWNERS.group, "resource": OWNERS.plural}), None)
+    stage.create(CLUSTERRINGS, ring(ALONE), None)
     stage.create(NAMESPACES, {"metadata": {"name": "elsewhere"}}, None)
     stage.start("one")
     stage.create(OWNERS, thing("moving", shard="wanderer"))
@@ -295,8 +303,7 @@ async def test_what_a_crashed_shard_promised_does_not_bind_a_shard_in_go_that_st
 ) -> None:
     """It rewrites the spec alone, so the annotation is there still, with the renewTime of a write that is gone."""
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("two")
+    stage.set_up(ring(ALONE), "two")
     stage.create(LEASES, lease(clock, "one", fenced=True), SHARDS)
     [name] = names_on("one", "one", "two")
     stage.create(OWNERS, thing(name, shard="one"))

@@ -9,7 +9,7 @@ import pytest
 from shardsdk.errors import FenceClosed, ServerError
 from shardsdk.kube.api import Operation
 from shardsdk.kube.doubts import FenceDoubted
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import ALONE, OWNERS, Stage, leading, make_stage, names_on, ring, thing
@@ -32,9 +32,7 @@ def two_shards(clock: VirtualClock) -> tuple[Stage, Shut, FakeWork]:
     """A ring with two shards, and what is known of their objects: the first one's are not empty."""
     stage = make_stage(clock, api=Shut)
     assert isinstance(stage.api, Shut)
-    stage.create(CLUSTERRINGS, ring(), None)
-    stage.start("one")
-    stage.start("two")
+    stage.set_up(ring(), "one", "two")
     return stage, stage.api, FakeWork(left={"one"})
 
 
@@ -62,8 +60,7 @@ async def test_an_object_that_was_to_be_asked_back_meanwhile_is_asked_back_soon(
     api = stage.api
     assert isinstance(api, Shut)
     api.resource = OWNERS
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     [name] = names_on("two", "one", "two")
     stage.create(OWNERS, thing(name, shard="one"))
     async with leading(stage):

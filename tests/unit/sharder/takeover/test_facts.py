@@ -23,6 +23,14 @@ def read(version: str = "7", *, uid: str = "u", namespace: str = SHARDS, renewed
     return msgspec.convert(body, Lease)
 
 
+def of_ring(holder: str, labels: dict[str, str], namespace: str = SHARDS) -> Lease:
+    """The lease of shard three, with these labels."""
+    body: Any = lease(VirtualClock(), "three", holder=holder)
+    body["metadata"] |= {"namespace": namespace, "labels": labels}
+    return msgspec.convert(body, Lease)
+
+
+OTHER_RING: Final = {LEASE_RING_LABEL: "other"}
 SEEN: Final = observe(None, read(), 0.0, ())
 
 
@@ -34,6 +42,7 @@ SEEN: Final = observe(None, read(), 0.0, ())
         (read(renewed=2.0), f"what {SHARDS}/three says in that version"),
         (read(uid="another"), f"what {SHARDS}/three says in that version"),
         (read(namespace="elsewhere"), "elsewhere/three"),
+        (of_ring("three", OTHER_RING, "elsewhere"), None),  # it is no shard's of this ring
     ],
 )
 def test_what_the_cache_does_not_know(found: Lease, unknown: str | None) -> None:
@@ -45,16 +54,6 @@ def test_a_shard_without_a_lease_has_none_that_could_say_something_else() -> Non
     snapshot: Any = SimpleNamespace(name=RING, leases={})
     assert unknown_lease(snapshot, "three", None, []) is None
     assert unknown_lease(snapshot, "three", None, [read()]) == f"{SHARDS}/three"
-
-
-def of_ring(holder: str, labels: dict[str, str], namespace: str = SHARDS) -> Lease:
-    """The lease of shard three, with these labels."""
-    body: Any = lease(VirtualClock(), "three", holder=holder)
-    body["metadata"] |= {"namespace": namespace, "labels": labels}
-    return msgspec.convert(body, Lease)
-
-
-OTHER_RING: Final = {LEASE_RING_LABEL: "other"}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -26,12 +24,6 @@ def relabel(stage: Stage, shard: str, labels: dict[str, str | None]) -> None:
     stage.server.patch(LEASES, shard, SHARDS, {"metadata": {"labels": labels}})
 
 
-def said(stage: Stage, kind: str) -> Any:
-    """One of the ring's conditions."""
-    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-    return next(each for each in conditions if each["type"] == kind)
-
-
 def two_shards(clock: VirtualClock) -> Stage:
     """A ring with an object on each of its shards."""
     stage = make_stage(clock)
@@ -50,7 +42,7 @@ async def test_shards_of_one_name_are_told_by_their_namespaces(clock: VirtualClo
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.start("one", namespace="elsewhere")
         await stage.until(lambda: stage.condition("ShardNamesUnique") == "False")
-        condition = said(stage, "ShardNamesUnique")
+        condition = stage.said("ShardNamesUnique")
         assert condition["reason"] == "Ambiguous"
         assert f"the Leases elsewhere/one, {SHARDS}/one are" in condition["message"]
         assert stage.events.of("Ambiguous") == [condition["message"]]
@@ -64,7 +56,7 @@ async def test_that_the_lease_of_a_shard_is_another_rings_by_now_is_told_until_i
         await stage.until(lambda: stage.condition("Settled") == "True")
         relabel(stage, "one", {LEASE_RING_LABEL: "other"})
         await stage.until(lambda: stage.condition("ShardNamesUnique") == "False")
-        condition = said(stage, "ShardNamesUnique")
+        condition = stage.said("ShardNamesUnique")
         assert condition["reason"] == "TakenElsewhere"
         assert "stop or rename shard one of ring other, then delete the Lease" in condition["message"]
         assert stage.events.of("TakenElsewhere") == [condition["message"]]
@@ -85,7 +77,7 @@ async def test_what_a_shard_of_another_library_has_moves_once_its_lease_is_delet
         await stage.until(lambda: stage.condition("Settled") == "True")
         relabel(stage, "one", {LEASE_CONTROLLERRING_LABEL: RING})
         await stage.until(lambda: stage.condition("ShardsFit") == "False")
-        assert said(stage, "ShardsFit")["reason"] == "LibrariesMixed"
+        assert stage.said("ShardsFit")["reason"] == "LibrariesMixed"
         assert len(stage.events.of("LibrariesMixed")) == 1
         new = names_on("one", "one", "two", count=5)[1:]
         for name in new:
@@ -108,7 +100,7 @@ async def test_a_shard_is_one_again_when_the_label_of_the_other_library_is_delet
         await stage.until(lambda: stage.condition("ShardsFit") == "False")
         relabel(stage, "one", {LEASE_CONTROLLERRING_LABEL: None})
         await stage.until(lambda: stage.condition("ShardsFit") == "True")
-        assert said(stage, "ShardsAvailable")["message"] == "2 of 2 shards are available"
+        assert stage.message("ShardsAvailable") == "2 of 2 shards are available"
 
 
 @in_virtual_time
@@ -133,7 +125,7 @@ async def test_a_lease_for_ever_is_no_shards_and_holds_up_nobody_elses_objects(c
     stage.create(OWNERS, thing(stray, shard="stray"))
     async with leading(stage):
         await stage.until(lambda: stage.label(OWNERS, stray) == "one")
-        assert said(stage, "ShardsFit")["reason"] == "LeaseTooLong"
+        assert stage.said("ShardsFit")["reason"] == "LeaseTooLong"
         await stage.pass_time(600)
         assert stage.label(OWNERS, ghost) == "ghost", "it says that its shard is at work"
         stage.server.delete(LEASES, "ghost", SHARDS)

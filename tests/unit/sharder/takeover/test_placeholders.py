@@ -52,8 +52,7 @@ def ring_in_two_namespaces(clock: VirtualClock, object_name: str) -> Stage:
     """Shards are in both, and an object carries the name of one that has no Lease: it may start in either."""
     stage = make_stage(clock, api=Refusing)
     stage.create(NAMESPACES, {"metadata": {"name": "elsewhere"}}, None)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     stage.start("two", "elsewhere")
     stage.create(OWNERS, thing(object_name, shard="gone"))
     return stage

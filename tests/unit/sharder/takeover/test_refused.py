@@ -54,17 +54,10 @@ def two_shards(clock: VirtualClock) -> tuple[Stage, Refusing, str]:
     """A ring with two shards, and the name of an object that is on the second."""
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     [name] = names_on("two", "one", "two")
     stage.create(OWNERS, thing(name, shard="two"))
     return stage, stage.api, name
-
-
-def said(stage: Stage) -> Any:
-    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
-    return next(each for each in conditions if each["type"] == "ShardsAvailable")
 
 
 @pytest.mark.parametrize("refusal", [Forbidden, Invalid])
@@ -84,7 +77,7 @@ async def test_it_is_told_with_the_answer_until_the_lease_is_acquired(
         if gone == "vanish":
             stage.server.delete(LEASES, "two", SHARDS)
         await stage.until(lambda: stage.condition("ShardsAvailable") == "False", seconds=120)
-        condition = said(stage)
+        condition = stage.said("ShardsAvailable")
         assert condition["reason"] == "NotTakenOver"
         assert condition["message"].startswith("1 of ")
         lease = "the Lease of shard two" if gone == "vanish" else f"the Lease {SHARDS}/two"
@@ -121,7 +114,7 @@ def reasons(stage: Stage) -> list[tuple[str, str]]:
     found = list[tuple[str, str]]()
 
     def look(change: Change) -> None:
-        condition = said(stage)
+        condition = stage.said("ShardsAvailable")
         if change.new is not None and (condition["status"], condition["reason"]) not in found[-1:]:
             found.append((condition["status"], condition["reason"]))
 
@@ -139,9 +132,9 @@ async def test_it_stays_true_when_the_last_shard_dies_that_could_take_over(clock
         await stage.until(lambda: stage.condition("ShardsAvailable") == "False")
         seen = reasons(stage)
         stage.crash("one")
-        await stage.until(lambda: said(stage)["message"].startswith("0 of 2 shards are available"))
-        assert f"; the Lease {SHARDS}/one ran out, and no other shard is ready" in said(stage)["message"]
-        assert f"the Lease {SHARDS}/two cannot be acquired" in said(stage)["message"]
+        await stage.until(lambda: stage.message("ShardsAvailable").startswith("0 of 2 shards are available"))
+        assert f"; the Lease {SHARDS}/one ran out, and no other shard is ready" in stage.message("ShardsAvailable")
+        assert f"the Lease {SHARDS}/two cannot be acquired" in stage.message("ShardsAvailable")
         await stage.pass_time(300)
         assert seen == [("False", "NotTakenOver")]
         assert not stage.events.of("Available")
@@ -158,13 +151,13 @@ async def test_it_stays_true_when_another_replica_leads(clock: VirtualClock, rea
             api.refusal = Forbidden
         else:
             stage.crash("one")
-        await stage.until(lambda: said(stage)["reason"] == reason)
-    seen, since = reasons(stage), said(stage)["lastTransitionTime"]
+        await stage.until(lambda: stage.said("ShardsAvailable")["reason"] == reason)
+    seen, since = reasons(stage), stage.said("ShardsAvailable")["lastTransitionTime"]
     for number in (1, 2):
         async with leads(stage, number):
             await stage.pass_time(120)
     assert seen == [("False", reason)]
-    assert said(stage)["lastTransitionTime"] == since
+    assert stage.said("ShardsAvailable")["lastTransitionTime"] == since
     assert len(stage.events.of(reason)) == 1
     api.refusal = None
     # One that asks for decades is no shard's, and nothing waits for it.
@@ -174,9 +167,9 @@ async def test_it_stays_true_when_another_replica_leads(clock: VirtualClock, rea
         if reason == "NobodyReady":
             stage.start("three")
         await stage.until(lambda: stage.label(OWNERS, name) in ("one", "three"))
-        await stage.until(lambda: said(stage)["status"] == "True")
+        await stage.until(lambda: stage.condition("ShardsAvailable") == "True")
         await stage.pass_time(120)
-        assert said(stage)["status"] == "True"
+        assert stage.condition("ShardsAvailable") == "True"
     for shard in stage.shards.values():
         shard.cancel()
 
@@ -184,15 +177,14 @@ async def test_it_stays_true_when_another_replica_leads(clock: VirtualClock, rea
 @in_virtual_time
 async def test_that_nobody_is_ready_to_take_over_is_told_until_somebody_is(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     stage.create(OWNERS, thing("it", shard="one"))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.crash("one")
         await stage.until(lambda: stage.condition("ShardsAvailable") == "False", seconds=20)
-        assert said(stage)["reason"] == "NobodyReady"
-        assert said(stage)["message"] == (
+        assert stage.said("ShardsAvailable")["reason"] == "NobodyReady"
+        assert stage.message("ShardsAvailable") == (
             f"0 of 1 shards are available; the Lease {SHARDS}/one ran out, and no other shard is ready to take over"
             " what its shard has; start that shard again, or another one of this ring"
         )

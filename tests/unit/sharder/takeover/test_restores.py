@@ -133,8 +133,7 @@ async def test_a_lease_that_was_renewed_in_a_version_that_was_given_before_is_no
 ) -> None:
     """Nothing but what the lease says tells the two apart: a write on condition of that version would go through."""
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    stage.start("one")
+    stage.set_up(ring(ALONE), "one")
     stage.create(LEASES, lease(clock, "three"), SHARDS)
 
     def renew() -> int:

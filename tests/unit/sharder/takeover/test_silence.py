@@ -251,9 +251,7 @@ async def test_a_new_shard_and_one_that_left_in_order_get_their_share_at_once(cl
 @in_virtual_time
 async def test_a_shard_that_is_not_steady_yet_takes_what_a_dead_one_had(clock: VirtualClock) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(ALONE), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(ALONE), "one", "two")
     for name in names_on("two", "one", "two", count=5):
         stage.create(OWNERS, thing(name, shard="two"))
     async with leading(stage):

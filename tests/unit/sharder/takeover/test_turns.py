@@ -9,7 +9,7 @@ import pytest
 from sharder.takeover.controller import WORKERS
 from sharder.takeover.turns import MAX_ASIDE, Turns
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import SHARDS, lease, make_stage, ring
 from tests.unit.sharder.takeover.test_controller import FakeWork, controlling
@@ -29,9 +29,7 @@ async def test_leases_of_shards_whose_objects_cannot_be_read_keep_no_other_from_
     clock: VirtualClock,
 ) -> None:
     stage = make_stage(clock)
-    stage.create(CLUSTERRINGS, ring(), None)
-    for shard in ("one", "two"):
-        stage.start(shard)
+    stage.set_up(ring(), "one", "two")
     for number in range(2 * WORKERS):
         stage.create(LEASES, lease(clock, f"gone-{number}", holder="", duration=1), SHARDS)
     work = Silent()
@@ -82,3 +80,7 @@ async def test_whatever_ends_the_wait_there_are_as_many_turns_as_before(error: B
     await at_once.acquire()
     assert at_once.locked(), "one turn, not two"
     assert not turns.crowded
+    at_once.release()
+    async with turns.turn(("ns", "fails")):
+        pass
+    assert not at_once.locked(), "the next one ends as well"

@@ -66,6 +66,7 @@ class Setting:
     owners: Owners = field(default_factory=Owners)
     limits: Limits = field(default_factory=Limits)
     outcomes: list[tuple[str, str]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     assigned: list[tuple[str, GroupResource]] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
 
@@ -74,10 +75,14 @@ class Setting:
             self.rings.get,
             cast(Api, self.owners),
             clock=self.clock,
-            on_outcome=lambda ring, outcome, seconds: self.outcomes.append((ring, outcome)),
+            on_outcome=self.note,
             on_assigned=lambda ring, resource: self.assigned.append((ring, resource)),
             limits=self.limits,
         )
+
+    def note(self, ring: str, outcome: str, seconds: float) -> None:
+        self.outcomes.append((ring, outcome))
+        self.seconds.append(seconds)
 
     async def call(self, body: Any, **more: Any) -> Reply:
         return await call(self.build(), body, **more)
@@ -88,7 +93,7 @@ def owner(uid: str = "u-one", **labels: str) -> PartialObject:
 
 
 async def test_a_new_main_object_is_assigned_and_counted() -> None:
-    setting = Setting()
+    setting = Setting(clock=ManualClock(60.0))
     reply = await setting.call(review())
     assert reply.status == 200
     assert reply.headers["content-type"] == "application/json"
@@ -96,6 +101,7 @@ async def test_a_new_main_object_is_assigned_and_counted() -> None:
     assert reply.response["allowed"] is True
     assert reply.shard == view().membership.target("/Secret/default/one")
     assert setting.outcomes == [("checksum", "assigned")]
+    assert setting.seconds == [0.0], "of a clock that stands still"
     assert setting.assigned == [("checksum", GroupResource("", "secrets"))]
 
 
@@ -131,12 +137,19 @@ async def test_a_child_whose_owner_is_gone_is_placed_by_the_ring() -> None:
     "error",
     [ConnectionFailed("no answer"), Forbidden("secrets: list is not allowed", status=403), RuntimeError("a bug")],
 )
-async def test_an_error_while_the_owner_is_read_lets_the_child_pass(error: Exception) -> None:
+async def test_an_error_while_the_owner_is_read_lets_the_child_pass(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     setting = Setting(owners=Owners(error))
-    reply = await setting.call(review(CONFIGMAPS, child()))
+    reply = await setting.call(review(CONFIGMAPS, child(), name="kid"))
     assert reply.response == {"uid": "11111111-2222-3333-4444-555555555555", "allowed": True}
     outcome = "failed" if isinstance(error, RuntimeError) else "owner_unread"
     assert setting.outcomes == [("checksum", outcome)]
+    [told] = [vars(record) for record in caplog.records]
+    assert [told[key] for key in ("ring", "resource", "namespace", "object")] == [
+        "checksum", "configmaps", "default", "kid",
+    ]  # fmt: skip
+    assert str(error) in (told.get("reason") or told["error"])
 
 
 async def test_an_owner_that_is_not_read_in_time_lets_the_child_pass() -> None:
@@ -177,11 +190,14 @@ async def test_without_shards_objects_pass_unlabelled() -> None:
     assert setting.outcomes == [("checksum", "no_shard")]
 
 
-async def test_an_unknown_ring_lets_everything_pass_and_makes_no_metric_of_its_name() -> None:
+async def test_an_unknown_ring_lets_everything_pass_and_makes_no_metric_of_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     setting = Setting()
     reply = await setting.call(review(), path="/webhooks/sharder/clusterring/nobody-knows-me")
     assert reply.response == {"uid": "11111111-2222-3333-4444-555555555555", "allowed": True}
     assert setting.outcomes == [("", "unknown_ring")]
+    assert "no such ring" in vars(caplog.records[0])["reason"]
 
 
 async def test_an_object_without_metadata_passes() -> None:
@@ -219,7 +235,7 @@ async def test_the_webhook_remembers_no_complaint_for_long(caplog: pytest.LogCap
         del setting.rings[ring]
         setting.clock.jump(timedelta(seconds=COMPLAINT_SECONDS))
     assert len(caplog.records) == 20
-    assert len(app._endpoint._complained) == 1
+    assert len(app._endpoint._complaints._passed_at) == 1
 
 
 async def test_a_ring_that_is_deleted_while_an_owner_is_read_gets_no_metrics_again() -> None:
@@ -272,10 +288,12 @@ async def test_the_application_behind_answers_reviews_too() -> None:
 
 
 async def test_callers_at_once_who_ask_for_something_else_get_one_application() -> None:
-    setting = Setting()
-    app = setting.build()
+    app = Setting().build()
     replies = await asyncio.gather(*(call(app, b"", path=f"/{number}") for number in range(5)), call(app, review()))
     assert [reply.status for reply in replies] == [404] * 5 + [200]
+    made = app._application
+    assert (await call(app, b"", path="/later")).status == 404
+    assert app._application is made
 
 
 def test_reviews_are_answered_without_fastapi() -> None:
