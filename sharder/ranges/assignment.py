@@ -249,6 +249,7 @@ class RangeAssignment:
         if wanted is None:
             self._set_state(None)
             return
+        began = self._lead.clock.monotonic()
         try:
             await self._pass(wanted)
             self._backoff.reset()
@@ -267,7 +268,7 @@ class RangeAssignment:
             log.exception("ranges not assigned, will retry", extra={"ring": self._name})
             self._set_trouble(error)
         self._candidates.miss()
-        self._homes.miss()
+        self._homes.miss(began)
         self._wake.set()
         await self._lead.clock.sleep(self._backoff.next())
 

@@ -16,6 +16,7 @@ Does not guarantee: that shards read it; one that does not know of it begins unt
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Set
+from typing import Final
 
 from sharder.cache.rings import LeaseKey
 from sharder.core.observed import Says, longest_of, says
@@ -24,6 +25,10 @@ from sharder.core.ranges import homes_for
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.ranges import EVERYWHERE, HashRanges, Named
+
+#: Looks are a second apart where something is missed; failures that make it a few more hide no shard that is back and
+#: has lost its Lease again.  If each failure counted, one in ten would have what is missed be nobody's for ever.
+BLIND_SECONDS: Final = 3.0
 
 
 class Homes:
@@ -34,8 +39,8 @@ class Homes:
         #: Since when Leases are missed by which shards are named, or were where nobody is now, by shard and namespace:
         #: a leader that comes then saw nobody delete them.
         self._missed: dict[tuple[str, str], float] = {}
-        #: Whether a look has failed since.
-        self._overlooked = False
+        #: When leases were read last, and whether they could not be since.
+        self._read_at, self._overlooked = clock.monotonic(), False
         #: Since when shards are bound nowhere that are named: whoever worked by that name may hold no Lease any more.
         #: Where that may be: not where others were named by then, who were so only once it had let go.
         self._doubted: dict[str, tuple[float, HashRanges]] = {}
@@ -48,9 +53,13 @@ class Homes:
         #: Where shards may be working though another of their name holds a Lease, and they hold none.
         self.gone: Mapping[str, HashRanges] = {}
 
-    def miss(self) -> None:
-        """A look has failed: a Lease that is missed may have been there meanwhile, and is missed anew."""
-        self._overlooked = True
+    def miss(self, began: float) -> None:
+        """The look that `began` then has failed.
+
+        If it has not read the leases, one that is missed may have been there meanwhile; it is missed anew unless they
+        are read within BLIND_SECONDS.
+        """
+        self._overlooked = self._overlooked or self._read_at < began
 
     def read(
         self,
@@ -118,8 +127,9 @@ class Homes:
         bound, now = self.bound, self._clock.monotonic()
         counting = {key for key, at in self._missed.items() if now < at + longest}
         looked_for = {(shard, bound.get(shard, "")) for shard in said} | (counting & bound.items())
-        known = {} if self._overlooked else self._missed
-        self._missed, self._overlooked = {key: known.get(key, now) for key in looked_for - there}, False
+        known = {} if self._overlooked and now - self._read_at > BLIND_SECONDS else self._missed
+        self._missed = {key: known.get(key, now) for key in looked_for - there}
+        self._read_at, self._overlooked = now, False
         missed = {shard for (shard, _), at in self._missed.items() if now < at + longest}
         names = {name for name, _ in there}
         # One of that name elsewhere, given back or not, says nothing of it; without any the takeover misses the named.

@@ -10,11 +10,10 @@ import pytest
 import tests.ranges_rig as rig
 from sharder.core.observed import UNSEEN_SECONDS
 from sharder.ranges.homes import Homes
-from shardsdk.errors import ServerError
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION
-from shardsdk.protocol.leases import RELEASED_DURATION_SECONDS, Lease, render_instance, render_micro_time
-from shardsdk.protocol.objects import LEASES, Resource
+from shardsdk.protocol.leases import Lease, render_instance, render_micro_time
+from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, NOWHERE, RING_ASSIGNMENTS, HashRanges
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.ranges_rig import Member
@@ -236,61 +235,6 @@ async def test_a_name_waits_only_where_somebody_may_have_worked_by_it_of_whom_no
     assert (homes.of, homes.gone) == ({"a": ELSEWHERE}, {})
     homes.read(leases, {"a": EVERYWHERE}, {"a": [SHARDS, ELSEWHERE]}, (), lambda shard: True, {"a"})
     assert homes.gone == {"a": EVERYWHERE}
-
-
-@pytest.mark.parametrize("meanwhile", ["nothing", "a failed look", "it is named elsewhere"])
-@in_virtual_time
-async def test_a_lease_is_missed_from_when_it_was_looked_for_all_the_time(clock: VirtualClock, meanwhile: str) -> None:
-    """While nobody could look, it may have been made and deleted once more."""
-    homes, said = Homes(clock), {"a": [SHARDS]}
-    body = lease(clock, "a", holder="", duration=RELEASED_DURATION_SECONDS)
-    body["metadata"] |= {"namespace": ELSEWHERE}
-    leases = [msgspec.convert(body, Lease)]
-
-    def gone() -> bool:
-        homes.read(leases, {"a": EVERYWHERE}, said, (), lambda shard: False, {"a"})
-        return "a" in homes.gone
-
-    assert gone()
-    await clock.sleep(UNSEEN_SECONDS - 1)
-    if meanwhile == "a failed look":
-        homes.miss()
-    elif meanwhile == "it is named elsewhere":
-        said["a"] = ["third"]
-    assert gone()
-    await clock.sleep(2)
-    assert gone() == (meanwhile != "nothing")
-    await clock.sleep(UNSEEN_SECONDS)
-    assert not gone()
-
-
-@in_virtual_time
-async def test_looks_that_fail_have_it_missed_anew(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with twins(clock, monkeypatch) as world:
-        stage = world.ring.stage
-        async with sharder(stage):
-            a, c = world.start("a"), world.start("c")
-            await world.until_held(a, c)
-            second = world.start("a", ELSEWHERE)
-            await stage.pass_time(5)
-        world.give_back(second)
-        a.process.kill()
-        stage.server.delete(LEASES, "a", SHARDS)
-        async with sharder(stage):
-            await stage.pass_time(UNSEEN_SECONDS - 5)
-            get = stage.server.get
-
-            def fail(of: Resource, *args: Any, **said: Any) -> Any:
-                if of == RING_ASSIGNMENTS:
-                    raise ServerError("etcdserver: leader changed", status=500)
-                return get(of, *args, **said)
-
-            monkeypatch.setattr(stage.server, "get", fail)
-            await stage.pass_time(10)
-            monkeypatch.setattr(stage.server, "get", get)
-            await stage.pass_time(UNSEEN_SECONDS - 1)
-            assert c.owns() != EVERYWHERE
-            await world.until_held(c)
 
 
 def in_grace(clock: VirtualClock, seconds: int = 60) -> dict[str, Any]:
