@@ -10,17 +10,23 @@ from shardsdk.protocol.ranges import BY_LABELS, HashBy, hash_by_of
 
 
 class _Controlled(msgspec.Struct, frozen=True):
+    """A resource whose objects follow their owners."""
+
     group: str = ""
     resource: str = ""
 
 
 class _Main(msgspec.Struct, frozen=True, rename="camel"):
+    """A resource whose objects are placed."""
+
     group: str = ""
     resource: str = ""
     controlled_resources: list[_Controlled] | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    """What the ring's author wants."""
+
     resources: list[_Main] | None = None
     assignment: str = BY_LABELS
     hash_by: str = ""
@@ -28,15 +34,21 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Metadata(msgspec.Struct, frozen=True):
+    """Which version of the spec it is."""
+
     generation: int = 0
 
 
 class _Condition(msgspec.Struct, frozen=True):
+    """What its sharder says of it by one name."""
+
     type: str = ""
     status: str = ""
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    """What its sharder has said."""
+
     observed_generation: int = 0
     conditions: list[_Condition] | None = None
     namespace_selector: dict[str, Any] | None = None
