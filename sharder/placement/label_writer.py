@@ -10,7 +10,6 @@ Refuses: to decide, to try again, and to read, but for what an answer means.
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import quote
 
 from msgspec import json
 
@@ -140,7 +139,7 @@ class LabelWriter:
         try:
             async with self._slots.of(listed.group_resource):
                 await api.raw(
-                    "PATCH", listed.path(namespace, quote(meta.name)), query=[("dryRun", "All")],
+                    "PATCH", listed.path(namespace, meta.name), query=[("dryRun", "All")],
                     headers={"Content-Type": PatchKind.MERGE.value}, body=json.encode(patch),
                     timeout_seconds=WRITE_SECONDS[resource.subject.role],
                 )  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -17,6 +16,7 @@ from shardsdk.kube.answers import Target
 from shardsdk.kube.api import Body, Fence, Operation, RawRequest, Selection, WatchOptions
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.sessions import REQUEST_SECONDS, Call
+from shardsdk.protocol.objects import Resource
 
 #: A page of a list may take the API server as long as it gives any request.
 #: Source: kube-apiserver --request-timeout, 1m0s.
@@ -40,7 +40,7 @@ def call_of(operation: Operation[Any]) -> Call:
     creates = verb == "create"
     if not name and not creates:
         raise ConfigurationError(f"{verb} {resource.group_resource}: the name is empty; this would mean all of them")
-    plural, path = resource.plural, resource.path(_quoted(operation.namespace), None if creates else _quoted(name))
+    plural, path = resource.plural, _path_of(resource, operation.namespace, None if creates else name)
     if operation.subresource:
         plural, path = f"{plural}/{operation.subresource}", f"{path}/{operation.subresource}"
     headers = {"Accept": _PARTIAL if operation.metadata_only else _JSON}
@@ -115,7 +115,7 @@ def _read_call(
 ) -> Call:
     resource, namespace = selection.resource, selection.namespace
     target = Target(verb, resource.group, resource.plural, namespace)
-    path = resource.path(_quoted(namespace))
+    path = _path_of(resource, namespace)
     return Call(target, "GET", path, query, {"Accept": accept}, timeout_seconds=timeout_seconds)
 
 
@@ -147,9 +147,9 @@ def _selected(selector: Selector) -> Query:
     return query
 
 
-def _quoted(part: str | None) -> str | None:
+def _path_of(resource: Resource, namespace: str | None, name: str | None = None) -> str:
     """Raises: ConfigurationError for what is no text, as an argument in another encoding than UTF-8."""
     try:
-        return quote(part, safe=":") if part else None
+        return resource.path(namespace, name)
     except UnicodeEncodeError as error:
-        raise ConfigurationError(f"{part!r} cannot be a name: it is no UTF-8") from error
+        raise ConfigurationError(f"{error.object!r} cannot be a name: it is no UTF-8") from error

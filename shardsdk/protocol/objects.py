@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -145,16 +146,16 @@ class Resource:
         return _group_resource(self.group, self.plural)
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """URL path of the collection, or of the object `name`.
+        """URL path of the collection, or of the object `name`, each quoted: a Role may be called `a?b`.
 
-        `namespace` None means all namespaces, or a cluster-scoped resource.
+        `namespace` None means all namespaces, or a cluster-scoped resource.  Raises: UnicodeEncodeError.
         """
         parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
         if namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", quote(namespace, safe=":")]
         parts.append(self.plural)
         if name:
-            parts.append(name)
+            parts.append(quote(name, safe=":"))
         return "/".join(parts)
 
 

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -222,8 +221,7 @@ class Evidence:
 
     async def _try_on(self, resource: Resource, meta: ObjectMeta, label: str) -> Probe:
         what = f"{resource.group_resource} {Key(meta.namespace, meta.name)}"
-        # A Role may be called `a?b`.
-        path = quote(resource.path(meta.namespace or None, meta.name))
+        path = resource.path(meta.namespace or None, meta.name)
         body = msgspec.json.encode({"metadata": {"labels": {label: None}}})
         headers = {"Content-Type": _MERGE, "Accept": _PARTIAL}
         try:
