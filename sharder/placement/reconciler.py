@@ -219,9 +219,10 @@ class Reconciler:
 
         Of no other is anything asked, and of children that no watch has shown by now it is taken for granted.
         """
-        for child, each in self._families.known(owner.subject.main, meta):
-            grants = rights_to_grant((child.subject.resource.group_resource,))
-            if grants and not await self._writer.may_assign(child, each, target):
+        main = owner.subject.main
+        granting = {each for each in main.controlled if rights_to_grant((each.group_resource,))}
+        for child, each in self._families.known(main, meta) if granting else ():
+            if child.subject.resource in granting and not await self._writer.may_assign(child, each, target):
                 return False
         return True
 
