@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sharder.install import own_definitions
@@ -17,37 +17,38 @@ from shardsdk.kube.definitions import CRDS, number_of
 DEFINITION: Final = "definition"
 _REMEDY: Final = "`sharder crds --apply` of this version, or its Helm chart with crds.upgrade"
 
+Definition = Mapping[str, Any]
 
-async def read_definitions(reader: Reader) -> dict[str, Mapping[str, Any] | None] | None:
-    """Those of the cluster that this program has, too, by name (None: not there); None: they could not be read."""
-    found: dict[str, Mapping[str, Any] | None] = {}
+
+async def read_definitions(reader: Reader) -> list[tuple[Definition, Definition | None]] | None:
+    """This program's, each with the cluster's (None: not there); None: they could not be read."""
+    found: list[tuple[Definition, Definition | None]] = []
     for own in own_definitions():
         name = own["metadata"]["name"]
         try:
             definition: dict[str, Any] = await reader.api.get(CRDS, name, model=dict)
         except NotFound:
-            found[name] = None
+            found.append((own, None))
         except ONE_RESOURCE as error:
             reader.gaps.note(f"{DEFINITION} {name}", error)
             return None
         else:
-            found[name] = definition
+            found.append((own, definition))
     return found
 
 
 def check_definitions(
-    there: Mapping[str, Mapping[str, Any] | None] | None, gaps: Collection[Unread] = ()
+    read: Sequence[tuple[Definition, Definition | None]] | None, gaps: Collection[Unread] = ()
 ) -> Iterator[Finding]:
-    """Are those that are `there` as new as this program's?  None: they could not be read; `gaps` say why."""
+    """Are the cluster's as new as this program's, as `read_definitions` has them?  `gaps` say why it has none."""
     topic = "definitions"
-    if there is None:
+    if read is None:
         gap = failure_of(gaps, DEFINITION)
         yield failed(topic, gap) if gap is not None else skipped(topic, "you may not read the definitions of rings")
         return
     before = 0
-    for own in own_definitions():
+    for own, definition in read:
         name, number = own["metadata"]["name"], number_of(own)
-        definition = there[name]
         said = number_of(definition) if definition is not None else None
         if definition is None:
             before += 1
@@ -60,4 +61,4 @@ def check_definitions(
                 " where it has no field", _REMEDY,
             )  # fmt: skip
     if not before:
-        yield good(topic, f"{plural(len(there), 'definition')} as new as this program's, or newer")
+        yield good(topic, f"{plural(len(read), 'definition')} as new as this program's, or newer")

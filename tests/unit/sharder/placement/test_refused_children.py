@@ -97,6 +97,14 @@ async def scale_out(stage: Stage, name: str) -> Changes:
     return changes
 
 
+async def assert_it_stays(stage: Stage, name: str) -> None:
+    """Have a second shard join, to which the owner `name` may not go."""
+    await scale_out(stage, name)
+    await stage.until(lambda: bool(stage.events.of(REFUSED)))
+    await stage.pass_time(20)
+    assert not stage.draining(OWNERS, name)
+
+
 def moves(stage: Stage, name: str) -> Callable[[], bool]:
     """Whether an owner is on shard two; its shard lets it go as soon as it is asked to."""
 
@@ -195,12 +203,9 @@ async def test_one_of_its_children_keeps_an_owner_whichever_it_is(clock: Virtual
     stage, api, [name] = staged(clock, ROLES, more=("-1", "-2?#"))
     api.answers[name + ending] = ESCALATES
     async with leading(stage):
-        await scale_out(stage, name)
-        await stage.until(lambda: bool(stage.events.of(REFUSED)))
+        await assert_it_stays(stage, name)
         assert f"/{name}{ending} cannot be given to shard two" in stage.events.of(REFUSED)[0]
         assert api.dry_runs[-1].endswith("/" + quote(name + ending))
-        await stage.pass_time(20)
-        assert not stage.draining(OWNERS, name)
 
 
 @in_virtual_time
@@ -218,10 +223,7 @@ async def test_a_kind_that_cannot_be_watched_hides_no_child_of_another(
 
     monkeypatch.setattr(Reflector, "run", hang)
     async with leading(stage):
-        await scale_out(stage, name)
-        await stage.until(lambda: bool(stage.events.of(REFUSED)))
-        await stage.pass_time(20)
-        assert not stage.draining(OWNERS, name)
+        await assert_it_stays(stage, name)
 
 
 @in_virtual_time
@@ -235,10 +237,7 @@ async def test_too_many_children_of_one_kind_hide_no_child_of_another(
         stage.create(CHILDREN, thing(f"child-{number}", shard="one", owner=owner))
     api.answers[name] = ESCALATES
     async with leading(stage):
-        await scale_out(stage, name)
-        await stage.until(lambda: bool(stage.events.of(REFUSED)))
-        await stage.pass_time(20)
-        assert not stage.draining(OWNERS, name)
+        await assert_it_stays(stage, name)
 
 
 @in_virtual_time
