@@ -12,8 +12,8 @@ request is under way at a time.
 Guarantees (tests/properties/test_keeper.py holds them against a hostile world):
 
 - *A hold ends before anyone may take the lease.*  It counts from the moment
-  before the confirmed write was sent; a write without an answer extends nothing,
-  a late answer counts from when its write was sent.
+  before the confirmed write was sent, however late its answer came; a write
+  without an answer extends nothing until a read finds its renewTime.
 - *Lost is final.*  After LOST the machine never holds again.
 - *Every write is conditional* on the resourceVersion last seen, or a plain create.
 - *Another's lease is waited for* as long as the lease says, by our own clock,
@@ -45,7 +45,7 @@ from shardsdk.lease.claim import (
     render_release,
     renewal_of,
 )
-from shardsdk.lease.steps import Action, Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
+from shardsdk.lease.steps import Action, Asked, Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
 from shardsdk.lease.timings import Deadlines, LeaseTimings
 from shardsdk.protocol.leases import Lease, render_micro_time
 from shardsdk.protocol.ranges import HashRanges
@@ -59,15 +59,15 @@ class Keeper:
     """One process's side of one Lease."""
 
     __slots__ = (
-        "_asked_at", "_asked_missed", "_at_once", "_claim", "_clean", "_fresh", "_grace_seconds", "_hurried_at",
-        "_known", "_last_failure", "_leave_until", "_missed", "_next_at", "_others", "_refusals", "_timings",
-        "_unanswered_before", "_unanswered_until", "_version", "_why", "_written", "deadlines", "held", "loss", "phase",
+        "_asked", "_at_once", "_claim", "_clean", "_fresh", "_grace_seconds", "_hurried_at", "_known", "_last_failure",
+        "_leave_until", "_next_at", "_others", "_refusals", "_timings", "_unanswered_before", "_unanswered_until",
+        "_version", "_why", "_written", "confirmed", "held", "loss", "phase",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, timings: LeaseTimings) -> None:
         self.phase: Phase = Phase.SEEKING
-        #: Of the last confirmed write; `None` before the first.
-        self.deadlines: Deadlines | None = None
+        #: When the write was sent that the hold counts from; `None` before the first.
+        self.confirmed: Asked | None = None
         self.loss: Loss | None = None
         #: The ranges of hashes that the Lease is to say are held.
         self.held: HeldRanges = HeldRanges()
@@ -79,14 +79,13 @@ class Keeper:
         self._others = Others()
         #: The version that our last confirmed write made.
         self._version = ""
-        #: renewTimes that may be in the Lease because we sent them.
-        self._written: frozenset[str] = frozenset()
+        #: renewTimes that may be in the Lease because we sent them, and since when.
+        self._written: dict[str, Asked] = {}
         #: Until when a write may be executed that says we hold the lease and was not answered; minus infinity: there
         #: is none.  And what that was before the last one.
         self._unanswered_until = self._unanswered_before = -math.inf
-        self._asked_at = -math.inf
-        #: What the clock had missed when that was, and when the last confirmed write was sent.
-        self._asked_missed = self._missed = 0.0
+        #: When the last request was sent.
+        self._asked = Asked(-math.inf)
         self._next_at = self._hurried_at = -math.inf
         self._refusals, self._at_once = 0, False
         #: Why nothing is done before `_next_at`, and what failed since the last confirmed write.
@@ -96,9 +95,14 @@ class Keeper:
         self._clean = False
 
     @property
+    def deadlines(self) -> Deadlines | None:
+        """Of the hold; `None` before the first."""
+        return None if self.confirmed is None else self._timings.after(self.confirmed.at)
+
+    @property
     def written(self) -> frozenset[str]:
         """The renewTimes by which this process knows the Lease for its own."""
-        return self._written if self.deadlines else self._written | self._claim.earlier
+        return frozenset(self._written) | (self._claim.earlier if self.confirmed is None else frozenset())
 
     def identify(self, instance: str) -> None:
         """Say in the Lease that this instance holds it; before the first write."""
@@ -184,15 +188,10 @@ class Keeper:
         """
         self._known, self._fresh = lease, True
         self._why = ""
-        match self.phase:
-            case Phase.SEEKING:
-                self._observe(lease, at)
-            case Phase.HOLDING:
-                self._see_whether_taken(lease)
-            case Phase.LOST | Phase.LEAVING | Phase.LEFT:
-                pass
-            case unknown:
-                assert_never(unknown)
+        if self.phase is Phase.SEEKING:
+            self._observe(lease, at)
+        elif self.phase is Phase.HOLDING:
+            self._see_whether_taken(lease, at)
 
     def wrote(self, lease: Lease, at: Moment) -> None:
         """The write was confirmed; `lease` is what it made.
@@ -212,15 +211,10 @@ class Keeper:
         self._refusals, self._at_once = 0, False
         self._why = self._last_failure = ""
         self.check(at)
-        match self.phase:
-            case Phase.SEEKING | Phase.HOLDING:
-                self._confirm(at)
-            case Phase.LEAVING:
-                self._finish(clean=True)
-            case Phase.LOST | Phase.LEFT:
-                pass
-            case unknown:
-                assert_never(unknown)
+        if self.phase in (Phase.SEEKING, Phase.HOLDING):
+            self._confirm(at)
+        elif self.phase is Phase.LEAVING:
+            self._finish(clean=True)
 
     def refused(self, at: Moment, why: str) -> None:
         """The write was refused because the Lease is not what we took it for (409, 404): read it, try again.
@@ -248,7 +242,7 @@ class Keeper:
         self._fresh = self._fresh and rejected
         self._why = self._last_failure = why
         self._at_once = broken and not self._at_once
-        counted_from = at.monotonic - self._timings.retry_period if self._at_once else self._asked_at
+        counted_from = at.monotonic - self._timings.retry_period if self._at_once else self._asked.at
         asked = min(retry_after_seconds, self._timeout(at))
         self._next_at = max(counted_from + self._timings.pause(at.chance), at.monotonic + asked)
 
@@ -259,7 +253,7 @@ class Keeper:
             return Wait(self._next_at - at.monotonic, self._why)
         if not self._fresh:
             return self._read(at)
-        taken = self._known is None or self._claim.sought(self._known, self._written) is not Relation.OURS
+        taken = self._known is None or self._claim.sought(self._known, self.written) is not Relation.OURS
         if taken and at.monotonic < self._others.until:
             return self._wait_for_other(at)
         return self._hold(at)
@@ -276,7 +270,7 @@ class Keeper:
         if lease is None:
             return
         self._claim.check_ring(lease)
-        self._others.saw(lease, self._claim.sought(lease, self._written), at.monotonic)
+        self._others.saw(lease, self._claim.sought(lease, self.written), at.monotonic)
 
     # Holding.
 
@@ -288,7 +282,7 @@ class Keeper:
         self._look_for_doubt(at)
         return self._hold(at) if self.loss is None else Stop(self.loss)
 
-    def _see_whether_taken(self, lease: Lease | None) -> None:
+    def _see_whether_taken(self, lease: Lease | None, at: Moment) -> None:
         """A lease that is gone or empty is put back within our hold, which all who may take it respect.
 
         See `_look_for_doubt`.
@@ -300,8 +294,11 @@ class Keeper:
             case Relation.OTHER:
                 self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease)}")
             case Relation.OURS:
-                if lease.spec.renew_time not in self._written:
+                sent = self._written.get(lease.spec.renew_time or "")
+                if sent is None:
                     self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease)}")
+                elif at.monotonic < self._deadlines.step_down_at:
+                    self._hold_from(sent, at)
             case Relation.FREE:
                 # By hand it is emptied otherwise; a clock that stood still has let our hold outlast the lease.
                 if released(lease):
@@ -317,20 +314,23 @@ class Keeper:
     def _look_for_doubt(self, at: Moment) -> None:
         """A hold that a stopped clock has stretched is none: somebody may have had the lease before it went."""
         gone = self._known is None or self._claim.relation(self._known) is Relation.FREE
-        if self.phase is Phase.HOLDING and gone and at.missed > self._missed:
+        if self.phase is Phase.HOLDING and gone and self.confirmed and at.missed > self.confirmed.missed:
             self._lose(LossKind.TAKEN, f"{self._claim} is gone, and this machine stood still since its last renewal")
 
     def _confirm(self, at: Moment) -> None:
-        """Hold from the moment that the write was sent; an answer that took too long is none."""
-        deadlines = self._timings.after(self._asked_at)
-        if at.monotonic < deadlines.step_down_at:
-            self.phase = Phase.HOLDING
-            self.deadlines, self._missed = deadlines, self._asked_missed
+        """The last write was answered, and is what the Lease says."""
+        self._hold_from(self._asked, at)
         renewed = self._known.spec.renew_time if self._known else None
         # What we sent before this write was conditional on a version that is gone.
-        self._written = frozenset((renewed,)) if renewed else frozenset()
-        pause = 0.0 if self._asked_at < self._hurried_at or self.held.due else self._timings.pause(at.chance)
-        self._next_at = max(self._asked_at + pause, at.monotonic)
+        self._written = {renewed: self._asked} if renewed else {}
+        pause = 0.0 if self._asked.at < self._hurried_at or self.held.due else self._timings.pause(at.chance)
+        self._next_at = max(self._asked.at + pause, at.monotonic)
+
+    def _hold_from(self, sent: Asked, at: Moment) -> None:
+        """Hold from the moment that a write was sent that was executed; one that was found out too late is none."""
+        later = self.confirmed is None or sent.at > self.confirmed.at
+        if later and at.monotonic < self._timings.after(sent.at).step_down_at:
+            self.phase, self.confirmed = Phase.HOLDING, sent
 
     def _lose(self, kind: LossKind, message: str) -> None:
         self.phase = Phase.LOST
@@ -372,13 +372,14 @@ class Keeper:
         return self._write(render_hold(self._claim, self._known, at.wall), at)
 
     def _write(self, body: Mapping[str, Any], at: Moment, *, create: bool = False) -> Write:
-        self._written |= {render_micro_time(at.wall)}
+        self._asked = Asked(at.monotonic, at.missed)
+        # A wall clock that stands still makes one renewTime twice: it says no more than that the first was executed.
+        self._written.setdefault(render_micro_time(at.wall), self._asked)
         self.held.sent()
-        self._asked_at, self._asked_missed = at.monotonic, at.missed
         return Write(body, create, self._timeout(at))
 
     def _read(self, at: Moment) -> Read:
-        self._asked_at = at.monotonic
+        self._asked = Asked(at.monotonic, at.missed)
         return Read(self._timeout(at))
 
     def _timeout(self, at: Moment) -> float:

@@ -48,6 +48,13 @@ class Moment(NamedTuple):
     missed: float = 0.0
 
 
+class Asked(NamedTuple):
+    """When a request's sending began, by `Moment.monotonic`, and what that had missed until then."""
+
+    at: float
+    missed: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """Read the Lease consistently; then `saw` or `failed`."""

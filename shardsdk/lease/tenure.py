@@ -269,7 +269,6 @@ class Tenure:
 
     async def _request(self, api: Api, request: Read | Write) -> None:
         """Send one request and tell the keeper what came of it."""
-        sent, missed = self._clock.monotonic(), self._lapses.seconds
         try:
             async with asyncio.timeout(request.timeout_seconds):
                 lease = await self._send(api, request)
@@ -278,7 +277,7 @@ class Tenure:
         except ShardingError as error:
             self._take_error(request, error)
         else:
-            self._take_answer(request, lease, sent, missed)
+            self._take_answer(request, lease)
 
     async def _send(self, api: Api, request: Read | Write) -> Lease | None:
         namespace, name = self._claim.namespace, self._claim.name
@@ -297,19 +296,19 @@ class Tenure:
             case unknown:
                 assert_never(unknown)
 
-    def _take_answer(self, request: Read | Write, lease: Lease | None, sent: float, missed: float) -> None:
+    def _take_answer(self, request: Read | Write, lease: Lease | None) -> None:
         at = self._moment()
-        before, confirmed = self._keeper.deadlines, self._keeper.held.confirmed
+        before, confirmed = self._keeper.confirmed, self._keeper.held.confirmed
         if lease is None or isinstance(request, Read):
             self._keeper.saw(lease, at)
         else:
             self._keeper.wrote(lease, at)
         if lease is not None:
             self._listener.observed(lease)
-        renewed = self._keeper.deadlines
-        if self._keeper.phase is Phase.HOLDING and renewed is not None and renewed is not before:
-            self.hold.extend(renewed.hold_ends_at, missed)
-            self._listener.renewed(sent - (self._lapses.seconds - missed), at.monotonic)
+        deadlines, sent = self._keeper.deadlines, self._keeper.confirmed
+        if self._keeper.phase is Phase.HOLDING and deadlines and sent and sent is not before:
+            self.hold.extend(deadlines.hold_ends_at, sent.missed)
+            self._listener.renewed(sent.at - (self._lapses.seconds - sent.missed), at.monotonic)
         if self._keeper.phase is Phase.HOLDING and self._keeper.held.confirmed != confirmed:
             self._listener.held(self._keeper.held.confirmed)
 
@@ -379,7 +378,9 @@ class Tenure:
         return f"there is no namespace {namespace!r} for the {self._claim}: `kubectl create namespace {namespace}`"
 
     def _moment(self) -> Moment:
-        return Moment(self._clock.monotonic(), self._clock.now(), self._rng.random(), self._lapses.seconds)
+        # What is missed is read first: what is found out in between lets a hold end earlier, never later.
+        missed = self._lapses.seconds
+        return Moment(self._clock.monotonic(), self._clock.now(), self._rng.random(), missed)
 
     def _fields(self) -> dict[str, str]:
         fields = {"namespace": self._claim.namespace, "lease": self._claim.name}

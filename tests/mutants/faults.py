@@ -10,11 +10,12 @@ from typing import Final
 
 from tests.mutants.decision_faults import DECISION_FAULTS
 from tests.mutants.fault import Fault
+from tests.mutants.lease_faults import LEASE_FAULTS
 from tests.mutants.operator_faults import OPERATOR_FAULTS
 from tests.mutants.ranges_faults import RANGES_FAULTS
 from tests.mutants.shard_faults import SHARD_FAULTS
 from tests.mutants.sharder_faults import SHARDER_FAULTS
 
 FAULTS: Final[dict[str, Fault]] = {
-    **SHARD_FAULTS, **SHARDER_FAULTS, **DECISION_FAULTS, **OPERATOR_FAULTS, **RANGES_FAULTS,
+    **SHARD_FAULTS, **LEASE_FAULTS, **SHARDER_FAULTS, **DECISION_FAULTS, **OPERATOR_FAULTS, **RANGES_FAULTS,
 }  # fmt: skip

@@ -7,12 +7,6 @@ from typing import Final
 from tests.mutants.fault import Fault
 
 #: Tests that look for a fault, by what they are about.
-KEEPER: Final = (
-    "tests/unit/shardsdk/lease/test_keeper.py",
-    "tests/properties/test_keeper.py",
-    "tests/unit/shardsdk/lease/test_keeper_acquires.py",
-)
-LEASE: Final = ("tests/unit/shardsdk/lease/test_shardlease.py", "tests/unit/shardsdk/lease/test_shardlease_leaving.py")
 FENCING: Final = ("tests/unit/shardsdk/kube/test_fencing.py", "tests/unit/shardsdk/kube/test_confirmations.py")
 BARRIER: Final = ("tests/unit/shardsdk/reconcile/test_barrier.py",)
 DRAINS: Final = ("tests/unit/shardsdk/reconcile/test_drains.py",)
@@ -29,127 +23,6 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "while not future.done():",
         "if not future.done():",
         THREADS,
-    ),
-    # -- the shard and its lease ---------------------------------------------
-    "HOLD_FROM_THE_ANSWER": Fault(
-        "a hold counts from before its write was sent",
-        "shardsdk.lease.keeper",
-        "deadlines = self._timings.after(self._asked_at)",
-        "deadlines = self._timings.after(at.monotonic)",
-        KEEPER,
-    ),
-    "DEAF_TO_THE_DEADLINE": Fault(
-        "a shard that cannot renew steps down before its lease can be taken",
-        "shardsdk.lease.keeper",
-        "if self.phase is Phase.HOLDING and at.monotonic >= self._deadlines.step_down_at:",
-        "if False:",
-        KEEPER,
-    ),
-    "TWINS_SHARE_A_LEASE": Fault(
-        "a holder that sees another instance steps down",
-        "shardsdk.lease.claim",
-        "if self.instance is None or lease.instance == self.instance:",
-        "if True:",
-        KEEPER,
-    ),
-    "TWINS_SHARE_A_POD": Fault(
-        "of the living processes of a pod one says its UID as its instance",
-        "shardsdk.lease.incarnation",
-        "            return True\n",
-        "            return False\n",
-        ("tests/unit/shardsdk/lease/test_seat.py",),
-    ),
-    "TRUST_ANY_RENEWAL": Fault(
-        "a renewal that this process did not write is another's",
-        "shardsdk.lease.keeper",
-        "                if lease.spec.renew_time not in self._written:\n                    self._lose(",
-        "                if False:\n                    self._lose(",
-        KEEPER,
-    ),
-    "DO_NOT_WAIT_FOR_ANOTHER": Fault(
-        "a shard waits while another holds its lease, unexpired",
-        "shardsdk.lease.keeper",
-        "if taken and at.monotonic < self._others.until:",
-        "if False:",
-        KEEPER,
-    ),
-    "GIVEN_BACK_COUNTS_AS_KEPT": Fault(
-        "a holder steps down when its lease was taken and given back meanwhile",
-        "shardsdk.lease.keeper",
-        "                if released(lease):\n                    self._lose(",
-        "                if False:\n                    self._lose(",
-        KEEPER,
-    ),
-    "CHANGED_RANGES_RENEW": Fault(
-        "a write is a renewal only if others count the lease anew after it",
-        "shardsdk.lease.keeper",
-        "renewal_of(lease) == renewal_of(self._known):",
-        "lease.metadata.resource_version == self._known.metadata.resource_version:",
-        ("tests/properties/test_keeper_ranges.py", "tests/unit/shardsdk/lease/test_held_ranges.py"),
-    ),
-    "PUT_BACK_AFTER_A_STOP": Fault(
-        "a lease that is gone after this machine stood still may have been another's, and is not put back",
-        "shardsdk.lease.keeper",
-        "gone and at.missed > self._missed",
-        "gone and False",
-        KEEPER,
-    ),
-    "RESTORES_GO_UNNOTICED": Fault(
-        "a holder whose lease is older than its last renewal forgets what it knew",
-        "shardsdk.lease.keeper",
-        "if self.phase is Phase.HOLDING and is_older(lease, self._version):",
-        "if False:",
-        (),
-        {"restore_etcd": 6.0},
-    ),
-    "VERSIONS_ARE_GIVEN_ONCE": Fault(
-        "a lease that says something else in the version that was seen is not taken over",
-        "sharder.takeover.facts",
-        "    return same and (seen.metadata.uid, seen.spec) != (found.metadata.uid, found.spec)",
-        "    return False",
-        ("tests/unit/sharder/takeover/test_facts.py",),
-    ),
-    "LISTS_GO_BY_VERSIONS": Fault(
-        "a list that says something else in a known version is believed",
-        "shardsdk.kube.mirror",
-        "if same and (not initial or _says_the_same(old, thing)):",
-        "if same:",
-        ("tests/unit/shardsdk/kube/test_mirror.py",),
-    ),
-    "UNCONDITIONAL_RENEWAL": Fault(
-        "every lease write is conditional on the version that was seen",
-        "shardsdk.lease.claim",
-        'return {"resourceVersion": lease.metadata.resource_version}',
-        "return {}",
-        KEEPER,
-    ),
-    "EMPTIED_IS_FREE": Fault(
-        "a lease emptied other than by a release counts as held until it would have run out",
-        "shardsdk.lease.claim",
-        "return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS",
-        "return True",
-        KEEPER,
-    ),
-    "NO_MARGIN": Fault(
-        "a holder has stopped writing a margin before its lease can be taken",
-        "shardsdk.protocol.leases",
-        "MARGIN_SHARE: Final = 0.1",
-        "MARGIN_SHARE: Final = 0.0",
-        ("tests/unit/shardsdk/lease/test_timings.py", *KEEPER, *FENCING),
-    ),
-    "RELEASE_BEFORE_SETTLED": Fault(
-        "a shard releases its lease only when its own writes are answered or dead",
-        "shardsdk.lease.shardlease",
-        "settled = await self._settle()",
-        "settled = True",
-        LEASE,
-    ),
-    "OLD_ANNOTATIONS_COUNT": Fault(
-        "an annotation speaks for the write that it came with, and no other",
-        "shardsdk.protocol.leases",
-        "return promised_at is not None and promised_at == self.spec.renew_time",
-        "return promised_at is not None",
-        ("tests/contracts/test_leases.py", "tests/unit/sharder/core/test_shards.py"),
     ),
     # -- ranges of hashes ------------------------------------------------------
     "GIVE_A_RANGE_AWAY_BUSY": Fault(
@@ -243,8 +116,8 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "RENEWED_BEFORE_A_STOP": Fault(
         "a renewal confirms nothing that this machine has missed since it was sent",
         "shardsdk.lease.tenure",
-        "self.hold.extend(renewed.hold_ends_at, missed)",
-        "self.hold.extend(renewed.hold_ends_at)",
+        "self.hold.extend(deadlines.hold_ends_at, sent.missed)",
+        "self.hold.extend(deadlines.hold_ends_at)",
         LAPSES,
     ),
     "A_LOST_HOLD_MISSES_NOTHING": Fault(

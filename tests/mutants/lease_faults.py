@@ -1,0 +1,154 @@
+"""Faults planted into how a shard holds its lease, one for each rule."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+#: Tests that look for a fault, by what they are about.
+FENCING: Final = ("tests/unit/shardsdk/kube/test_fencing.py", "tests/unit/shardsdk/kube/test_confirmations.py")
+KEEPER: Final = (
+    "tests/unit/shardsdk/lease/test_keeper.py",
+    "tests/properties/test_keeper.py",
+    "tests/unit/shardsdk/lease/test_keeper_acquires.py",
+    "tests/unit/shardsdk/lease/test_keeper_reads.py",
+)
+LEASE: Final = ("tests/unit/shardsdk/lease/test_shardlease.py", "tests/unit/shardsdk/lease/test_shardlease_leaving.py")
+
+LEASE_FAULTS: Final[dict[str, Fault]] = {
+    "HOLD_FROM_THE_ANSWER": Fault(
+        "a hold counts from before its write was sent",
+        "shardsdk.lease.keeper",
+        "self._hold_from(self._asked, at)",
+        "self._hold_from(Asked(at.monotonic), at)",
+        KEEPER,
+    ),
+    "A_READ_RENEWS": Fault(
+        "a renewal that a read finds counts from when it was sent",
+        "shardsdk.lease.keeper",
+        "self._hold_from(sent, at)",
+        "self._hold_from(self._asked, at)",
+        KEEPER,
+    ),
+    "A_STANDING_CLOCK_RENEWS": Fault(
+        "of two renewals with one renewTime a read shows the first",
+        "shardsdk.lease.keeper",
+        "self._written.setdefault(render_micro_time(at.wall), self._asked)",
+        "self._written[render_micro_time(at.wall)] = self._asked",
+        KEEPER,
+    ),
+    "DEAF_TO_THE_DEADLINE": Fault(
+        "a shard that cannot renew steps down before its lease can be taken",
+        "shardsdk.lease.keeper",
+        "if self.phase is Phase.HOLDING and at.monotonic >= self._deadlines.step_down_at:",
+        "if False:",
+        KEEPER,
+    ),
+    "TWINS_SHARE_A_LEASE": Fault(
+        "a holder that sees another instance steps down",
+        "shardsdk.lease.claim",
+        "if self.instance is None or lease.instance == self.instance:",
+        "if True:",
+        KEEPER,
+    ),
+    "TWINS_SHARE_A_POD": Fault(
+        "of the living processes of a pod one says its UID as its instance",
+        "shardsdk.lease.incarnation",
+        "            return True\n",
+        "            return False\n",
+        ("tests/unit/shardsdk/lease/test_seat.py",),
+    ),
+    "TRUST_ANY_RENEWAL": Fault(
+        "a renewal that this process did not write is another's",
+        "shardsdk.lease.keeper",
+        'sent = self._written.get(lease.spec.renew_time or "")',
+        'sent = self._written.get(lease.spec.renew_time or "", self.confirmed)',
+        KEEPER,
+    ),
+    "DO_NOT_WAIT_FOR_ANOTHER": Fault(
+        "a shard waits while another holds its lease, unexpired",
+        "shardsdk.lease.keeper",
+        "if taken and at.monotonic < self._others.until:",
+        "if False:",
+        KEEPER,
+    ),
+    "GIVEN_BACK_COUNTS_AS_KEPT": Fault(
+        "a holder steps down when its lease was taken and given back meanwhile",
+        "shardsdk.lease.keeper",
+        "                if released(lease):\n                    self._lose(",
+        "                if False:\n                    self._lose(",
+        KEEPER,
+    ),
+    "CHANGED_RANGES_RENEW": Fault(
+        "a write is a renewal only if others count the lease anew after it",
+        "shardsdk.lease.keeper",
+        "renewal_of(lease) == renewal_of(self._known):",
+        "lease.metadata.resource_version == self._known.metadata.resource_version:",
+        ("tests/properties/test_keeper_ranges.py", "tests/unit/shardsdk/lease/test_held_ranges.py"),
+    ),
+    "PUT_BACK_AFTER_A_STOP": Fault(
+        "a lease that is gone after this machine stood still may have been another's, and is not put back",
+        "shardsdk.lease.keeper",
+        "gone and self.confirmed and at.missed > self.confirmed.missed",
+        "gone and False",
+        KEEPER,
+    ),
+    "RESTORES_GO_UNNOTICED": Fault(
+        "a holder whose lease is older than its last renewal forgets what it knew",
+        "shardsdk.lease.keeper",
+        "if self.phase is Phase.HOLDING and is_older(lease, self._version):",
+        "if False:",
+        (),
+        {"restore_etcd": 6.0},
+    ),
+    "VERSIONS_ARE_GIVEN_ONCE": Fault(
+        "a lease that says something else in the version that was seen is not taken over",
+        "sharder.takeover.facts",
+        "    return same and (seen.metadata.uid, seen.spec) != (found.metadata.uid, found.spec)",
+        "    return False",
+        ("tests/unit/sharder/takeover/test_facts.py",),
+    ),
+    "LISTS_GO_BY_VERSIONS": Fault(
+        "a list that says something else in a known version is believed",
+        "shardsdk.kube.mirror",
+        "if same and (not initial or _says_the_same(old, thing)):",
+        "if same:",
+        ("tests/unit/shardsdk/kube/test_mirror.py",),
+    ),
+    "UNCONDITIONAL_RENEWAL": Fault(
+        "every lease write is conditional on the version that was seen",
+        "shardsdk.lease.claim",
+        'return {"resourceVersion": lease.metadata.resource_version}',
+        "return {}",
+        KEEPER,
+    ),
+    "EMPTIED_IS_FREE": Fault(
+        "a lease emptied other than by a release counts as held until it would have run out",
+        "shardsdk.lease.claim",
+        "return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS",
+        "return True",
+        KEEPER,
+    ),
+    "NO_MARGIN": Fault(
+        "a holder has stopped writing a margin before its lease can be taken",
+        "shardsdk.protocol.leases",
+        "MARGIN_SHARE: Final = 0.1",
+        "MARGIN_SHARE: Final = 0.0",
+        ("tests/unit/shardsdk/lease/test_timings.py", *KEEPER, *FENCING),
+    ),
+    "RELEASE_BEFORE_SETTLED": Fault(
+        "a shard releases its lease only when its own writes are answered or dead",
+        "shardsdk.lease.shardlease",
+        "settled = await self._settle()",
+        "settled = True",
+        LEASE,
+    ),
+    "OLD_ANNOTATIONS_COUNT": Fault(
+        "an annotation speaks for the write that it came with, and no other",
+        "shardsdk.protocol.leases",
+        "return promised_at is not None and promised_at == self.spec.renew_time",
+        "return promised_at is not None",
+        ("tests/contracts/test_leases.py", "tests/unit/sharder/core/test_shards.py"),
+    ),
+}

@@ -1,0 +1,106 @@
+"""What a keeper learns from a read of a renewal that nobody answered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from shardsdk.lease.steps import LossKind, Moment, Phase, Read, Stop, Write
+from shardsdk.lease.timings import LeaseTimings
+from tests.keeper_driver import EPOCH, Driver
+
+TIMINGS = LeaseTimings()
+
+
+class StandingStill(Driver):
+    """A process whose wall clock stands still from some moment on."""
+
+    stands_at: float | None = None
+
+    def at(self) -> Moment:
+        if self.stands_at is None:
+            return super().at()
+        return super().at()._replace(wall=EPOCH + timedelta(seconds=self.stands_at))
+
+
+def unanswered(driver: Driver, *, executed: bool = True) -> float:
+    """Have the next renewal end without an answer; when it was sent."""
+    renewal = driver.due().next()
+    assert isinstance(renewal, Write)
+    sent = driver.now
+    if executed:
+        driver.execute(renewal)
+    driver.now += renewal.timeout_seconds
+    driver.keeper.failed(driver.at(), "no answer")
+    return sent
+
+
+def test_one_that_was_executed_counts_from_when_it_was_sent() -> None:
+    driver = Driver().acquire()
+    sent = unanswered(driver)
+    assert isinstance(driver.step(seconds=0.5), Read)
+    assert driver.keeper.deadlines == TIMINGS.after(sent)
+    assert isinstance(driver.next(), Write), "the renewal that is due is made nevertheless"
+
+
+def test_one_that_was_not_executed_extends_nothing() -> None:
+    driver = Driver().acquire()
+    before = driver.keeper.deadlines
+    unanswered(driver, executed=False)
+    assert isinstance(driver.step(seconds=0.5), Read)
+    assert driver.keeper.deadlines == before
+
+
+def test_what_the_clock_had_missed_by_then_is_told_with_it() -> None:
+    driver = Driver().acquire()
+    driver.missed = 1.0
+    sent = unanswered(driver)
+    driver.missed = 3.0
+    driver.step()
+    assert driver.keeper.confirmed == (sent, 1.0)
+
+
+def test_a_read_that_comes_after_the_deadline_revives_nothing() -> None:
+    driver = Driver().acquire()
+    unanswered(driver)
+    read = driver.next()
+    assert isinstance(read, Read)
+    before = driver.keeper.deadlines
+    assert before is not None
+    driver.now = before.step_down_at
+    driver.keeper.saw(driver.lease, driver.at())
+    assert driver.keeper.deadlines == before
+    stop = driver.next()
+    assert isinstance(stop, Stop)
+    assert stop.loss.kind is LossKind.DEADLINE
+
+
+def test_a_wall_clock_that_stands_still_makes_a_renewal_no_later() -> None:
+    """Nobody sees a difference between two renewals of one renewTime, so both count from the first."""
+    driver = StandingStill()
+    driver.acquire()
+    driver.due()
+    driver.stands_at = driver.now
+    first = unanswered(driver)
+    driver.step()
+    assert isinstance(driver.next(), Write)
+    driver.now += 1
+    driver.keeper.failed(driver.at(), "the connection broke", broken=True)
+    assert isinstance(driver.due().step(), Read)
+    assert driver.keeper.deadlines == TIMINGS.after(first)
+
+
+@pytest.mark.parametrize("latency", [0.1, 1.0, 1.9])
+def test_one_of_them_does_not_cost_the_lease_however_slow_the_others_are(latency: float) -> None:
+    """Up to a fifth of the deadline; a second write is under way when the first would have cost the lease."""
+    driver = Driver().acquire()
+    unanswered(driver)
+    end = driver.now + 3 * TIMINGS.lease_duration
+    while driver.now < end:
+        action = driver.next()
+        if isinstance(action, Read | Write):
+            driver.do(action, seconds=latency / 2)
+        else:
+            driver.now += action.seconds
+    assert driver.keeper.phase is Phase.HOLDING
