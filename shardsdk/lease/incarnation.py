@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from contextlib import suppress
 from typing import Final
 
 from shardsdk.lease import pod
@@ -39,8 +38,8 @@ class Incarnation:
         self._given = bool(given)
         self._made_by = os.getpid()
         self._seat: Seat | None = None
-        #: Somebody who lives has it; and whether that was said.
-        self._taken = self._told = False
+        #: Somebody who lives has it, or may; what the kernel said instead of that; and whether it was told.
+        self._taken, self._unknown, self._told = False, "", False
         self._ended = threading.Event()
 
     def begin(self) -> str:
@@ -58,27 +57,40 @@ class Incarnation:
         """
         if not self._taken or self._ended.is_set():
             return False
-        with suppress(OSError):  # no file is left, say: it waits on
-            self._taken = self._sit()
+        self._taken = self._sit()
         if self._ended.is_set():  # by another thread, meanwhile
             self.end(settled=True)
         if self._taken and not self._told:
             # Not before the Lease was seen: that of another ring's shard is not waited for.
             self._told = True
+            self._tell()
+        return self._seat is not None
+
+    def _tell(self) -> None:
+        if self._unknown:
+            log.warning(
+                "Whether this shard is at work here already, in another process of its name, cannot be told; waiting"
+                " for its lease: let the process bind abstract Unix sockets, and open files",
+                extra={"ring": self._ring, "shard": self._name, "error": self._unknown},
+            )
+        else:
             log.warning(
                 "This shard is at work here already, in another process or another manager of this one; waiting"
                 " for its lease: run one worker of a name, or give each a shard name of its own",
                 extra={"ring": self._ring, "shard": self._name},
             )
-        return self._seat is not None
 
     def _sit(self) -> bool:
-        """Take the seat, if there are any here; `True`: somebody who lives has it."""
+        """Take the seat, if there are any here; `True`: somebody who lives has it, or may."""
         if self._place is None:
             return False
+        self._unknown = ""
         try:
             self._seat = take_seat(*self._place)
         except SeatTaken:
+            return True
+        except OSError as error:
+            self._unknown = str(error)
             return True
         if self._seat is not None:
             self.instance = self._seat.instance

@@ -62,7 +62,8 @@ class SeatTaken(Exception):
 def take_seat(host: str, namespace: str, name: str, uid: str = "") -> Seat | None:
     """The seat of the shard `name`, as the API server at `host` knows it; `None`: there are none here.
 
-    In the pod of this `uid` it is that pod's, and its instance is `instance_in_pod`.  Raises: SeatTaken.
+    In the pod of this `uid` it is that pod's, and its instance is `instance_in_pod`.  Raises: SeatTaken; OSError when
+    it cannot be told (no files are left, or no memory; in a pod also that such sockets are forbidden).
     """
     if sys.platform != "linux":
         return None
@@ -75,6 +76,8 @@ def take_seat(host: str, namespace: str, name: str, uid: str = "") -> Seat | Non
         bound.close()
         if error.errno == errno.EADDRINUSE:
             raise SeatTaken from error
+        if uid:  # nobody may take that pod's instance without a seat: another process of it may have one
+            raise
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import random
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -369,6 +371,24 @@ async def test_a_manager_of_another_ring_is_told_to_take_another_name_and_not_to
         with pytest.raises(ConfigurationError, match="give each ring's shards names of their own"):
             await other.__aenter__()
     assert "at work here already" not in caplog.text
+
+
+@pytest.mark.parametrize("uid", ["", "uid-1"])
+async def test_where_the_kernel_refuses_a_seat_nobody_passes_for_its_pods_process(
+    uid: str, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POD_UID", uid)
+    incarnation = Incarnation(RING, name, NAMESPACE, "https://here", None, random.Random(1))
+    with monkeypatch.context() as patch:
+        no_memory = Mock(side_effect=OSError(errno.ENOMEM, "Cannot allocate memory"))
+        patch.setattr(f"socket.socket.{'bind' if uid else '__init__'}", no_memory)
+        assert not incarnation.begin().startswith(("uid-1", "seat-"))
+        assert not incarnation.succeed()
+        assert "cannot be told" in caplog.text
+        assert "Cannot allocate memory" in caplog.records[-1].__dict__["error"]
+    assert incarnation.succeed()
+    assert incarnation.instance.startswith("uid-1-" if uid else "seat-")
+    incarnation.end(settled=True)
 
 
 async def test_where_there_are_no_seats_the_uid_alone_has_to_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
