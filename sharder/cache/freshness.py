@@ -7,6 +7,7 @@ and tells it nothing of what lies below.
 
 Refuses: to restart a watch for news that are merely on their way.  What a list
 shows otherwise has to be so the next time too, and the cache the same as before.
+Nor while it lists anew: where initial events do not come, that takes its time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.api import PARTIAL, Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.pace import AtMostEvery
+from shardsdk.kube.reading import STREAM_SILENCE_SECONDS
 from shardsdk.kube.reflector import Reflector
 from shardsdk.kube.selectors import Selector, exists
 from shardsdk.kube.store import Key
@@ -33,10 +35,12 @@ log = logging.getLogger(__name__)
 #: The leases of all rings' shards.
 SHARD_LEASES: Final = Selector(labels=exists(LEASE_RING_LABEL))
 
-#: Between two lines about leases that are not what their watch shows.
+#: Between two lines about leases, or rings, that are not what their watch shows.
 TELL_SECONDS: Final = 60.0
 #: A watch that has told nothing for so many rounds, though it had to, does not work, whatever it says.
 UNHEARD_ROUNDS: Final = 12
+#: A list that is made anew is left alone for so long, in which it falls back to pages if initial events do not come.
+LISTING_SECONDS: Final = 2 * STREAM_SILENCE_SECONDS
 
 Versions = Mapping[Key, str]
 
@@ -62,11 +66,14 @@ class Confirmation:
         self._leases = leases
         self._clock = clock
         self._every_seconds = every_seconds
-        #: When the cache of rings was last found to be right.
+        #: When the cache of rings was last found to be right, and that of leases.
         self.rings_at: float = clock.monotonic()
+        self.leases_at: float = float("-inf")
         #: What of the leases the last list showed otherwise, as the cache had it.
         self._differed: Versions = {}
         self._restarts, self._news = AtMostEvery(2 * every_seconds), AtMostEvery(TELL_SECONDS)
+        #: Until when the lists are left alone that were begun anew, by the name of their watch.
+        self._left_alone: dict[str, float] = {}
         #: Told when the watch of leases begins anew: whatever else hung on the same API server hangs as well.
         self.when_behind: list[Callable[[], None]] = []
 
@@ -74,15 +81,23 @@ class Confirmation:
     def stale(self) -> bool:
         """Whether nothing was heard of leases or rings for too long."""
         deadline = self._clock.monotonic() - 2 * self._every_seconds
-        return max(self.rings_at, self._rings.fresh_at) < deadline or self._leases.fresh_at < deadline
+        return self._rings_heard_at < deadline or self._leases_heard_at < deadline
 
     @property
     def unheard(self) -> tuple[tuple[GroupResource, ShardingError], ...]:
         """Of leases and rings, what cannot be followed just now, and why."""
-        leases_at = self._leases.fresh_at if self._any_held() else float("inf")
-        each = ((self._leases, leases_at), (self._rings, max(self.rings_at, self._rings.fresh_at)))
+        leases_at = self._leases_heard_at if self._any_held() else float("inf")
+        each = ((self._leases, leases_at), (self._rings, self._rings_heard_at))
         failures = ((watch.resource.group_resource, self._failure(watch, at)) for watch, at in each)
         return tuple((resource, failure) for resource, failure in failures if failure is not None)
+
+    @property
+    def _rings_heard_at(self) -> float:
+        return max(self.rings_at, self._rings.fresh_at)
+
+    @property
+    def _leases_heard_at(self) -> float:
+        return max(self.leases_at, self._leases.fresh_at)
 
     def _failure(self, watch: Reflector[Any], heard_at: float) -> ShardingError | None:
         if watch.failure is None and heard_at < self._clock.monotonic() - UNHEARD_ROUNDS * self._every_seconds:
@@ -106,32 +121,48 @@ class Confirmation:
     def relist_leases(self, why: str) -> None:
         """The cache of leases cannot be right: list them anew, unless that was done a moment ago."""
         failure = self._leases.failure
-        if self._list_leases_anew() and self._news.passes(self._clock.monotonic()):
+        if self._list_leases_anew() and self._is_news(self._leases):
             extra = {"why": why, "error": str(failure or "")}
             log.warning("leases are not what their watch shows; listing them anew", extra=extra)
 
     def _list_leases_anew(self) -> bool:
-        if not self._restarts.passes(self._clock.monotonic()):
+        if self._is_listing(self._leases) or not self._restarts.passes(self._clock.monotonic()):
             return False
         self._differed = {}
-        self._leases.restart()
+        self._restart(self._leases)
         for tell in tuple(self.when_behind):
             tell()
         return True
 
+    def _is_listing(self, watch: Reflector[Any]) -> bool:
+        """Whether a list is under way, and may come to its end yet."""
+        if not watch.synced.is_set():
+            return True
+        return watch.position is None and self._clock.monotonic() < self._left_alone.get(watch.name, 0.0)
+
+    def _restart(self, watch: Reflector[Any]) -> None:
+        self._left_alone[watch.name] = self._clock.monotonic() + LISTING_SECONDS
+        watch.restart()
+
+    def _is_news(self, watch: Reflector[Any]) -> bool:
+        return self._news.passes(self._clock.monotonic(), watch.name)
+
     async def _notice_silence(self) -> None:
-        # Shards renew every few seconds: when none of them is heard, the watch hangs.
+        # Shards renew: where none is heard, and no list shows that there was nothing to hear, the watch hangs.
         silent_since = self._clock.monotonic() - 4 * self._every_seconds
-        if self._any_held() and self._leases.fresh_at < silent_since:
+        if self._any_held() and self._leases_heard_at < silent_since:
             self._list_leases_anew()
 
     async def _compare_leases(self) -> None:
+        started = self._clock.monotonic()
         listed = await self._list(LEASES, SHARD_LEASES, Lease)
         if listed is None or not self._leases.synced.is_set():
             return
         cached = _versions(self._leases.store)
         behind = still_behind(self._differed, cached, listed)
         self._differed = differing(cached, listed)
+        if not self._differed:
+            self.leases_at = started
         if behind:
             key = min(behind)
             self.relist_leases(f"{len(behind)} are otherwise, as {key.namespace}/{key.name}")
@@ -143,10 +174,14 @@ class Confirmation:
         listed = await self._list(CLUSTERRINGS, Selector(), PARTIAL)
         if listed is None:
             return
-        if _versions(self._rings.store) == listed:
+        behind = differing(_versions(self._rings.store), listed)
+        if not behind:
             self.rings_at = started
-        elif self.rings_at < started - 2 * self._every_seconds:
-            self._rings.restart()
+        elif self.rings_at < started - 2 * self._every_seconds and not self._is_listing(self._rings):
+            if self._is_news(self._rings):
+                extra = {"ring": min(behind).name, "error": str(self._rings.failure or "")}
+                log.warning("rings are not what their watch shows; listing them anew", extra=extra)
+            self._restart(self._rings)
 
     async def _list(self, resource: Resource, selector: Selector, model: type[Any]) -> Versions | None:
         """The versions of all that there is, by a consistent list; `None`: there was no answer in time.
@@ -159,6 +194,8 @@ class Confirmation:
                 async for page in self._api.pages(resource, selector=selector, model=model):
                     listed.update(_versions(page))
         except (ShardingError, TimeoutError):
+            # The lists under way are answered no better, perhaps: who answers next may be another API server.
+            self._left_alone.clear()
             return None
         return listed
 

@@ -253,7 +253,7 @@ def _answer(
     if outcome.decision is Decision.ASSIGN and outcome.target is not None:
         if meta.label(labels.shard) == outcome.target and not draining:
             return _unchanged(request, AnswerOutcome.ALREADY_LABELLED)
-        patch = patches.admit(labels, meta.labels, outcome.target, clear_drain=True)
+        patch = patches.admit(labels, meta.labels, outcome.target)
         return Answer(patch, AnswerOutcome.ASSIGNED, outcome.target, bool(request.dry_run))
     return _unassigned(request, meta, labels, _UNPLACED.get(outcome.reason, AnswerOutcome.LEFT_TO_PLACEMENT))
 

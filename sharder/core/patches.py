@@ -43,16 +43,12 @@ def restore(present: Mapping[str, object] | None, wanted: Mapping[str, str]) -> 
     return [{"op": "add", "path": _pointer(label), "value": value} for label, value in wanted.items()]
 
 
-def admit(labels: RingLabels, present: Mapping[str, object] | None, target: str, *, clear_drain: bool) -> list[Patch]:
-    """JSON patch for an admission answer: the object is the shard `target`'s.
+def admit(labels: RingLabels, present: Mapping[str, object] | None, target: str) -> list[Patch]:
+    """JSON patch for an admission answer: the object is the shard `target`'s, and does not drain.
 
-    `present` are the labels of the object under review, None when it has no map
-    of them. `clear_drain` removes a drain label that is there.
+    `present` are the labels of the object under review, None when it has no map of them.
     """
-    operations = restore(present, {labels.shard: target})
-    if clear_drain:
-        operations += _remove(present, labels.drain)
-    return operations
+    return restore(present, {labels.shard: target}) + _remove(present, labels.drain)
 
 
 def withdraw(labels: RingLabels, present: Mapping[str, object] | None) -> list[Patch]:

@@ -236,7 +236,7 @@ def parse_ring(raw: Mapping[str, Any]) -> RingSpec:
         labels=labels,
         resources=tuple(main for _, main in resources),
         namespace_selector=selector,
-        watch_unassigned_controlled=watch is not False,
+        watch_unassigned_controlled=watch,
         assign_by=assign_by,
         hash_by=hash_by,
     )

@@ -46,8 +46,9 @@ class LabelWriter:
     """Writes the labels of one ring's objects.
 
     Every write raises what the API server answers, Conflict also when the membership that it was
-    decided by has changed meanwhile, Crowded where its resource does not answer, and FenceClosed
-    where its object is on a shard whose lease is not held (any more).
+    decided by has changed meanwhile, Invalid where the labels are in the answer as they were before,
+    Crowded where its resource does not answer, and FenceClosed where its object is on a shard whose
+    lease is not held (any more).
     """
 
     def __init__(
@@ -159,7 +160,11 @@ class LabelWriter:
         self, key: ItemKey, resource: RingResource, meta: SlimMeta, *, follower: Follower | None = None
     ) -> None:
         """Take the ring's labels off the object; `follower` as for `assign`."""
-        shard, patch = meta.label(self._labels.shard), patches.release(self._labels, meta.resource_version)
+        shard = meta.label(self._labels.shard)
+        if resource.role is Role.MAIN and meta.label(self._labels.drain) is None:
+            # As its shard would let go of it: anything else the webhook takes for a mistake, and puts the label back.
+            meta = await self.drain_stranded(resource, meta)
+        patch = patches.release(self._labels, meta.resource_version)
         await self._take(resource, meta, patch, follower, confirmed=shard is not None)
         self._note(key, resource, Decision.RELEASE)
 
@@ -203,6 +208,7 @@ class LabelWriter:
                 if follower is not None:
                     follower.send()
                 answer = await self._send(resource, meta, patch, fences)
+            self._check_taken(meta, patch, answer.metadata)
         except ShardingError as error:
             self.refusals.note(resource, meta, patch, error, self._lead.clock.monotonic())
             raise
@@ -232,6 +238,15 @@ class LabelWriter:
             self._under_way -= 1
             if not self._under_way:
                 self._idle.set()
+
+    def _check_taken(self, meta: SlimMeta, patch: patches.Patch, answer: SlimMeta) -> None:
+        """Raises: Invalid, where somebody's admission has undone the patch, which is as good as refused."""
+        asked = patch["metadata"]["labels"]
+        before, now = ({label: each.label(label) for label in asked} for each in (meta, answer))
+        if now == before != asked:
+            raise Invalid(
+                f"patch {meta.name}: the answer has its labels as before; an admission webhook puts them back"
+            )
 
     def _note(self, key: ItemKey | None, resource: RingResource, decision: Decision) -> None:
         seconds = 0.0

@@ -12,7 +12,8 @@ import yaml
 
 from localcluster import AdminClient, AdminError, ControlPlane
 from tests.integration.harness import REPOSITORY, Stage, set_stage
-from tests.integration.world import LONE_SECRETS, RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Ring
+from tests.integration.scripted import LEASES
+from tests.integration.world import LONE_SECRETS, RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Family, Ring
 
 #: Between two requests of those that go on all the time: however long a machine takes, what they make stays little.
 PAUSE_SECONDS = 0.03
@@ -73,6 +74,31 @@ async def test_a_ring_created_changed_and_deleted_while_requests_run(stage: Stag
         stopped.set()
     await ring.in_place()
     await ring.condition("Settled")
+
+
+async def test_what_was_main_and_is_controlled_by_nothing_in_the_ring_is_released_for_good(stage: Stage) -> None:
+    """The webhook is called for that write as for anybody's, and puts nothing back."""
+    ring = await stage.ring(LONE_SECRETS, Family("v1/configmaps", "ConfigMap"))
+    one = await stage.shard(ring, "one")
+    sharder = await stage.sharder()
+    await ring.in_force()
+    account = await stage.admin.create("v1/serviceaccounts", {"metadata": {"name": "other"}}, stage.namespace)
+    reference = {"apiVersion": "v1", "kind": "ServiceAccount", "name": "other", "uid": account["metadata"]["uid"]}
+    await ring.create("v1/configmaps", name="its", ownerReferences=[{**reference, "controller": True}])
+    await ring.until_on("its", "one", "v1/configmaps")
+    await ring.condition("Settled")
+    await one.release()
+    await ring.update({"resources": [SECRETS.render()]})
+    await stage.shard(ring, "two", mains=[SECRETS.main])
+    await ring.until_on("its", None, "v1/configmaps")
+    assert (ring.name, "not_ours") in sharder.outcomes
+    assert (ring.name, "restored") not in sharder.outcomes
+    await ring.condition("Settled")
+    # Nor does the sharder keep the lease of the shard that is gone.
+    holders = {"", "two"}
+    await stage.admin.eventually(
+        LEASES, lambda leases: {each["spec"]["holderIdentity"] for each in leases} <= holders, stage.namespace
+    )
 
 
 RING = {"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing"}

@@ -26,18 +26,15 @@ def test_a_move_ends_the_drain_in_the_same_write() -> None:
 
 @pytest.mark.parametrize("present", [None, {}])
 def test_admission_makes_the_map_of_labels_where_there_is_none(present: dict[str, object] | None) -> None:
-    assert admit(LABELS, present, "a", clear_drain=True) == [
-        {"op": "add", "path": "/metadata/labels", "value": {LABELS.shard: "a"}}
-    ]
+    assert admit(LABELS, present, "a") == [{"op": "add", "path": "/metadata/labels", "value": {LABELS.shard: "a"}}]
 
 
 def test_admission_adds_to_the_labels_that_are_there() -> None:
-    assert admit(LABELS, {"app": "x"}, "a", clear_drain=True) == [{"op": "add", "path": SHARD_POINTER, "value": "a"}]
+    assert admit(LABELS, {"app": "x"}, "a") == [{"op": "add", "path": SHARD_POINTER, "value": "a"}]
 
 
-def test_admission_clears_a_drain_only_where_asked_and_where_there_is_one() -> None:
-    assert admit(LABELS, {LABELS.drain: ""}, "a", clear_drain=True)[1:] == [{"op": "remove", "path": DRAIN_POINTER}]
-    assert admit(LABELS, {LABELS.drain: ""}, "a", clear_drain=False)[1:] == []
+def test_admission_clears_a_drain_where_there_is_one() -> None:
+    assert admit(LABELS, {LABELS.drain: ""}, "a")[1:] == [{"op": "remove", "path": DRAIN_POINTER}]
 
 
 def test_what_was_taken_off_is_put_back_beside_what_is_there() -> None:
