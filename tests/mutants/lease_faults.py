@@ -55,8 +55,8 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
     "TWINS_SHARE_A_POD": Fault(
         "of the living processes of a pod one says its UID as its instance",
         "shardsdk.lease.incarnation",
-        "            return True\n",
-        "            return False\n",
+        "        except SeatTaken:\n            return True\n",
+        "        except SeatTaken:\n            return False\n",
         ("tests/unit/shardsdk/lease/test_seat.py",),
     ),
     "TRUST_ANY_RENEWAL": Fault(
