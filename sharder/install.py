@@ -96,8 +96,8 @@ async def remove_leftovers(api: Api, leftovers: Leftovers, clock: Clock) -> None
 
     Raises: StillLeading, and ConfigurationError for rings of which nobody can tell whether a sharder leads.
     """
-    known = await _wait_for_no_leader(api, leftovers, clock)
-    if leftovers.crds and not known:
+    spaces = await _wait_for_no_leader(api, leftovers, clock)
+    if leftovers.crds and not spaces:
         await _require_no_ring_of_a_sharder(api, leftovers.lease)
     async for page in api.pages(WEBHOOK_CONFIGURATIONS, selector=Selector(labels=exists(LEASE_RING_LABEL))):
         for configuration in page:
@@ -106,11 +106,12 @@ async def remove_leftovers(api: Api, leftovers: Leftovers, clock: Clock) -> None
     for name in CRD_NAMES if leftovers.crds else ():
         await _delete(api, CRDS, name)
     # Last: a second run after one that was cut off finds by it that no sharder leads.
-    await _delete(api, LEASES, leftovers.lease, leftovers.namespace)
+    if leftovers.namespace in spaces:
+        await _delete(api, LEASES, leftovers.lease, leftovers.namespace)
 
 
-async def _wait_for_no_leader(api: Api, leftovers: Leftovers, clock: Clock) -> bool:
-    """Return once the sharder's Lease is released or, by our own clock, run out; gives whether there is one.
+async def _wait_for_no_leader(api: Api, leftovers: Leftovers, clock: Clock) -> set[str]:
+    """Return once the sharder's Lease is released or, by our own clock, run out; gives the namespaces that have one.
 
     A sharder whose permissions went first cannot release its own, so it may have to run out.
     """
@@ -133,15 +134,15 @@ async def _wait_for_no_leader(api: Api, leftovers: Leftovers, clock: Clock) -> b
                 raise StillLeading(_tell_leader(lease, leftovers, own=own))
             waits.append(left)
         if not waits:
-            return bool(leases)
+            return {lease.metadata.namespace for lease in leases}
         await clock.sleep(min(*waits, 1.0))
 
 
 async def _find_leases(api: Api, leftovers: Leftovers) -> list[Lease]:
-    """The sharder's Lease; while there is none where it is said to be, all that are called so, and are no shards'.
+    """The sharder's Lease; with `crds`, or while there is none where it is said to be, all so called but shards'.
 
     What is removed belongs to the whole cluster, so a mistake in the namespace is not to take it from a sharder
-    that leads in another.  Raises: Forbidden.
+    that leads in another; and rings, which do not come back, not from one that has moved there.  Raises: Forbidden.
     """
     selector = Selector(fields=equals("metadata.name", leftovers.lease))
     try:
@@ -155,18 +156,19 @@ async def _find_leases(api: Api, leftovers: Leftovers) -> list[Lease]:
         except NotFound:
             found = []
     found = [each for each in found if each.metadata.label(LEASE_RING_LABEL) is None]
-    return [each for each in found if each.metadata.namespace == leftovers.namespace] or found
+    own = [each for each in found if each.metadata.namespace == leftovers.namespace]
+    return found if leftovers.crds else own or found
 
 
 def _tell_leader(lease: Lease, leftovers: Leftovers, *, own: bool) -> str:
-    renews = f"{lease.holder} renews the lease {lease.metadata.namespace}/{leftovers.lease}"
+    space, renews = leftovers.namespace, f"{lease.holder} renews the lease {lease.metadata.namespace}/{leftovers.lease}"
     stop = "stop it (scale its Deployment to 0), then try again"
     if own:
         return f"{renews}: a sharder is running; {stop}"
-    return (
-        f"{renews}, and there is none in {leftovers.namespace}: if that is a sharder, {stop}; if it is none, name by -n"
-        " and --lease the Lease of the sharder that was here or, where that is gone, by --lease what no Lease is called"
-    )
+    another = "by --lease what no Lease is called"
+    if not leftovers.crds:
+        another = f"by -n and --lease the Lease of the sharder that was here or, where that is gone, {another}"
+    return f"{renews}, which is not in {space}: if that is a sharder, {stop}; if it is none, name {another}"
 
 
 async def _require_no_ring_of_a_sharder(api: Api, lease: str) -> None:

@@ -14,8 +14,8 @@ from sharder.core.problems import NOT_YAML_EITHER, reason_of
 from sharder.core.ringspec import RingSpec, parse_ring
 from shardsdk.errors import ConfigurationError
 
-#: A manifest has a few kilobytes; more is some other file.
-MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+#: A manifest has a few kilobytes; more is some other file. Characters.
+MAX_MANIFEST: Final = 4 * 1024 * 1024
 
 
 def read_rings(filename: str) -> list[tuple[RingSpec, Mapping[str, Any]]]:
@@ -27,7 +27,7 @@ def read_rings(filename: str) -> list[tuple[RingSpec, Mapping[str, Any]]]:
 
     source = "standard input" if filename == "-" else filename
     try:
-        documents = list(_flatten(yaml.safe_load_all(_read_manifest(filename))))
+        documents = list(_flatten(yaml.safe_load_all(_read_manifest(filename, source))))
     except OSError as error:
         raise ConfigurationError(f"cannot read {source}: {error.strerror}; check -f") from error
     except (yaml.YAMLError, *NOT_YAML_EITHER) as error:
@@ -44,11 +44,16 @@ def status_of(ring: Mapping[str, Any]) -> Mapping[str, Any]:
     return status if isinstance(status, Mapping) else {}
 
 
-def _read_manifest(filename: str) -> str:
+def _read_manifest(filename: str, source: str) -> str:
+    """Its text, all of it.  Raises: ConfigurationError when it is too long, OSError."""
     if filename == "-":
-        return sys.stdin.read(MAX_MANIFEST_BYTES)
-    with Path(filename).open(encoding="utf-8") as file:
-        return file.read(MAX_MANIFEST_BYTES)
+        text = sys.stdin.read(MAX_MANIFEST + 1)
+    else:
+        with Path(filename).open(encoding="utf-8") as file:
+            text = file.read(MAX_MANIFEST + 1)
+    if len(text) > MAX_MANIFEST:
+        raise ConfigurationError(f"{source} has more than {MAX_MANIFEST} characters; pass the rings' manifests alone")
+    return text
 
 
 def _flatten(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -94,6 +94,8 @@ class _Service:
         self._recorder = EventRecorder(api, "sharder", clock, rng, on_dropped=telemetry.metrics.events_dropped.inc)
         needed = config.webhook.enabled or config.metrics.secure
         self._certificates = self._find_certificates() if needed else None
+        if self._certificates is not None:
+            self._certificates.published.on_change(self._show_expiry)
         self._account = OwnAccount(api, clock, lambda: self._replica.webhook_changed())
         self._replica = Replica(
             api, replica_settings(config), metrics=telemetry.metrics, recorder=self._recorder,
@@ -151,15 +153,14 @@ class _Service:
             on_assigned=lambda ring, resource: metrics.resource(ring, resource).assignments.inc(),
             account=lambda: self._account.name, limits=Limits.within(self._config.webhook.config.timeout_seconds),
         )  # fmt: skip
-
-        def changed() -> None:
-            if published.pair is not None:
-                metrics.certificate_expires(published.pair.expires_at)
-            self._replica.webhook_changed()
-
-        published.on_change(changed)
+        published.on_change(self._replica.webhook_changed)
         address = Address(server.host, server.port)
         return WebhookServer(app, TlsSwitch(published), clock=self._clock, address=address, settings=SETTINGS)
+
+    def _show_expiry(self) -> None:
+        pair = self._certificates.published.pair if self._certificates is not None else None
+        if pair is not None:
+            self._telemetry.metrics.certificate_expires(pair.expires_at)
 
     # -- listening ---------------------------------------------------------
 
@@ -204,7 +205,8 @@ class _Service:
 
     async def run(self) -> int:
         """Run until cancelled, then stop in order; a part that ends by itself is an error and raised."""
-        background = [asyncio.create_task(self._recorder.run(), name="events")]
+        events = asyncio.create_task(self._recorder.run(), name="events")
+        background = [events]
         if self._certificates is not None:
             background.append(asyncio.create_task(self._certificates.run(), name="certificates"))
         if self._webhook is not None:
@@ -216,16 +218,18 @@ class _Service:
         webhook = asyncio.create_task(self._webhook.run(), name="webhook") if self._webhook is not None else None
         tasks = [replica, *background, *([webhook] if webhook is not None else [])]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await self._stop(replica, webhook)
+            await self._stop(replica, webhook, events)
             return 0
         finally:
             await _cancel(tasks)
-        ended = next(task for task in tasks if task.done())
+        ended = next(task for task in tasks if task in done)  # by itself: by now all have, cancelled
         raise ended.exception() or RuntimeError(f"{ended.get_name()} ended by itself")
 
-    async def _stop(self, replica: asyncio.Task[None], webhook: asyncio.Task[None] | None) -> None:
+    async def _stop(
+        self, replica: asyncio.Task[None], webhook: asyncio.Task[None] | None, events: asyncio.Task[None]
+    ) -> None:
         self._readiness.stopping = True
         limit = self._config.graceful_shutdown_limit
         try:
@@ -235,7 +239,7 @@ class _Service:
                     if webhook is not None and self._webhook is not None:
                         grace = SERVE_ON_SECONDS if limit is None else min(SERVE_ON_SECONDS, SERVE_ON_SHARE * limit)
                         tasks.create_task(self._webhook.stop_gracefully(grace, QUIET_SECONDS))
-                await _cancel([replica])
+                await _cancel([replica, events])
                 await self._recorder.flush()
         except TimeoutError:
             # The API server is away, most likely: then nobody can lead before the lease has run out anyway.

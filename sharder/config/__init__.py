@@ -12,21 +12,17 @@ namespaces are judged by those who use them.
 from __future__ import annotations
 
 from sharder.config.fields import BindAddress
-from sharder.config.file import API_VERSION, KIND, InvalidConfig, Loaded, WithoutEffect, load_config, parse_config
+from sharder.config.file import API_VERSION, KIND, InvalidConfig, Loaded, load_config, parse_config
 from sharder.config.reference import render_reference
 from sharder.config.schema import (
     ClientConnection,
-    Controller,
-    Debugging,
     HealthEndpoint,
     LeaderElection,
     MetricsEndpoint,
     ServiceReference,
     SharderConfig,
     SharderController,
-    Webhook,
     WebhookClientConfig,
-    WebhookConfig,
     WebhookServer,
 )
 
@@ -35,8 +31,6 @@ __all__ = [
     "KIND",
     "BindAddress",
     "ClientConnection",
-    "Controller",
-    "Debugging",
     "HealthEndpoint",
     "InvalidConfig",
     "LeaderElection",
@@ -45,11 +39,8 @@ __all__ = [
     "ServiceReference",
     "SharderConfig",
     "SharderController",
-    "Webhook",
     "WebhookClientConfig",
-    "WebhookConfig",
     "WebhookServer",
-    "WithoutEffect",
     "load_config",
     "parse_config",
     "render_reference",

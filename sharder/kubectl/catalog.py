@@ -90,10 +90,6 @@ class Catalog:
             and where in ("", each.resource.group, f"{each.resource.version}.{each.resource.group}".rstrip("."))
         ]
 
-    def find(self, name: GroupResource) -> Served | None:
-        """A resource by group and plural."""
-        return next((each for each in self.served if each.resource.group_resource == name), None)
-
 
 async def read_catalog(api: Api) -> Catalog:
     """Ask for everything that is served.  Raises: ApiError, ConnectionFailed; ConfigurationError for an old server."""

@@ -366,7 +366,3 @@ def complain(error: Exception, to: TextIO) -> int:
         raise error
     failure.tell("kubectl-sharding", to)
     return ExitCode.MISUSED if failure.misused else ExitCode.UNKNOWN
-
-
-if __name__ == "__main__":
-    sys.exit(main())

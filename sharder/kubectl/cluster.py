@@ -348,7 +348,7 @@ class Reader:
             name=ring.name,
             read=ring.read,
             conditions=read_conditions(ring.status, ages_of(ring.status, now)),
-            up_to_date=ring.up_to_date,
+            up_to_date=ring.up_to_date if ring.read else None,
             problems=problems,
             scope=scope,
             shard_statuses=None if leases.leases is None else sort_shard_statuses(shard_statuses),
@@ -357,6 +357,7 @@ class Reader:
             unread=tuple(self.gaps.found),
             namespace=self.namespace,
             ranges=ranges.view() if ranges is not None else None,
+            assign_by=ring.spec.assign_by if ring.spec is not None else None,
         )
 
 

@@ -57,7 +57,7 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "upToDate": overview.up_to_date,
         "problems": list(overview.problems),
         "namespaces": overview.scope,
-        "assignment": "Labels" if overview.ranges is None else "Ranges",
+        "assignment": overview.assign_by.value if overview.assign_by is not None else None,
         "shardLabel": overview.shard_label,
         "ranges": _ranges(overview.ranges),
         "countedNamespace": overview.namespace,

@@ -18,12 +18,20 @@ from shardsdk.protocol.ranges import SPACE, HashBy, HashRanges, Named, render_bo
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A part of the space in which all points are alike: who is `named`, and whose lease holds it (`holder`)."""
+    """A part of the space in which all points are alike: who is `named`, and whose leases hold it (`holders`).
+
+    More than one does only where something is amiss; whoever is not named comes first, since it is waited for.
+    """
 
     start: int
     end: int
     named: str | None
-    holder: str | None
+    holders: tuple[str, ...]
+
+    @property
+    def holder(self) -> str | None:
+        """Whose lease holds it, and has to let go of it if that is not who is named."""
+        return self.holders[0] if self.holders else None
 
     def __str__(self) -> str:
         return f"{render_bound(self.start)}-{render_bound(self.end)}"
@@ -55,14 +63,20 @@ class SeenRanges:
         parts = [*(named.shards.values() if named is not None else ()), *(held or {}).values()]
         starts = sorted({0, *(bound for part in parts for span in part for bound in span if bound < SPACE)})
         places = [
-            Place(start, end, named.shard_at(start) if named is not None else None, _holder(held or {}, start))
+            Place(start, end, shard := named.shard_at(start) if named is not None else None,
+                  _holders(held or {}, start, shard))
             for start, end in zip(starts, [*starts[1:], SPACE], strict=True)
-        ]
+        ]  # fmt: skip
         return cls(by, named, held, problem, conditions, starts, places)
 
     def at(self, point: int) -> Place:
         """The part of the space that `point` is in."""
         return self._places[bisect_right(self._starts, point) - 1]
+
+    @property
+    def contested(self) -> list[Place]:
+        """Parts of the space that several leases hold, so that two shards may work on one object."""
+        return [each for each in self._places if len(each.holders) > 1]
 
     def view(self) -> RangesView:
         """What `status` says of it."""
@@ -77,8 +91,9 @@ class SeenRanges:
         return sum(each.holder != each.named or each.named is None for each in self._places)
 
 
-def _holder(held: Mapping[str, HashRanges], point: int) -> str | None:
-    return next((shard for shard, ranges in sorted(held.items()) if point in ranges), None)
+def _holders(held: Mapping[str, HashRanges], point: int, named: str | None) -> tuple[str, ...]:
+    found = (shard for shard, ranges in held.items() if point in ranges)
+    return tuple(sorted(found, key=lambda shard: (shard == named, shard)))
 
 
 @dataclass(slots=True)

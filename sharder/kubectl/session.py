@@ -48,7 +48,7 @@ class Session:
         self.out.flush()
 
     def complain(self, line: str) -> None:
-        """Make a remark beside the output."""
+        """Make a remark beside the output, which may be data."""
         if self.err is not None:
             self.err.write(f"kubectl-sharding: {one_line(line)}\n")
             self.err.flush()

@@ -123,6 +123,6 @@ def rows_of(line: str, columns: int) -> int:
     return max(-(-len(_SGR.sub("", line)) // max(columns, 1)), 1)
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def plural(count: int, one: str) -> str:
     """`1 object`, `2 objects`."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {one if count == 1 else one + 's'}"

@@ -24,12 +24,10 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from sharder.telemetry.looplag import measure_loop_lag
-from sharder.telemetry.metrics import Metrics, ResourceMetrics, RingMetrics
+from sharder.telemetry.metrics import Metrics
 
 __all__ = [
     "Metrics",
-    "ResourceMetrics",
-    "RingMetrics",
     "Telemetry",
     "measure_loop_lag",
 ]

@@ -11,14 +11,12 @@ from shardsdk.kube.clock import Clock
 INTERVAL_SECONDS: Final = 1.0
 
 
-async def measure_loop_lag(
-    observe: Callable[[float], None], clock: Clock, interval_seconds: float = INTERVAL_SECONDS
-) -> None:
+async def measure_loop_lag(observe: Callable[[float], None], clock: Clock) -> None:
     """Tell `observe`, for ever, by how many seconds the loop woke this task too late.
 
     Time that the machine spent suspended counts as well.
     """
     while True:
-        due = clock.monotonic() + interval_seconds
-        await clock.sleep(interval_seconds)
+        due = clock.monotonic() + INTERVAL_SECONDS
+        await clock.sleep(INTERVAL_SECONDS)
         observe(max(clock.monotonic() - due, 0.0))

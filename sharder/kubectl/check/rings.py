@@ -229,7 +229,7 @@ def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Findi
         return
     counts = ", ".join(f"{count} {trouble.value}" for trouble, count in troubles)
     unsettled_for = settled.seconds if settled is not None and settled.status is False else None
-    ghosts = unleased_shards(overview) if overview.shard_statuses is not None else ()
+    ghosts = unleased_shards(overview) if overview.membership is not None else ()
     more = f"; on shards without lease: {some(ghosts, _NAMED)}" if ghosts else ""
     remedy = f"kubectl sharding explain {_an_example(overview)}"
     if leading is not None and not leading.alive:

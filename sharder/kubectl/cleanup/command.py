@@ -46,10 +46,10 @@ async def clean_up(session: Session, wish: Wish) -> ExitCode:
     labels = parse_ring_name(wish.ring)
     if not wish.force:
         await require_gone(session.api, wish.ring)
-    resources, unread = await choose_resources(session.api, wish.resources)
+    resources, unread = await choose_resources(session.api, wish.resources, session.namespace)
     reader = make_reader(session)
     seen, gaps = await reader.leases(wish.ring), reader.gaps.found
-    running = None if seen.leases is None else _running(seen.leases, session.clock.now())
+    running = _running(seen.leases or (), session.clock.now())
 
     async def still_gone() -> bool:
         return wish.force or await is_gone(session.api, wish.ring)
@@ -57,7 +57,7 @@ async def clean_up(session: Session, wish: Wish) -> ExitCode:
     sweep = Sweep(session.api, labels, wish.apply, session.namespace, still_gone)
     painter, swept = session.painter, list[Swept]()
     if session.for_people:
-        for line in _warnings(wish, running or [], gaps, painter):
+        for line in _warnings(wish, running, gaps, painter):
             session.say(line)
     async for each in sweep.run(resources):
         swept.append(each)
@@ -69,14 +69,14 @@ async def clean_up(session: Session, wish: Wish) -> ExitCode:
         unknown=bool(unread) or any(each.unread for each in swept),
     )
     if session.for_people:
-        session.say(*summarize(wish, swept, unread, painter))
+        session.say(*summarize(wish, swept, unread, painter, session.namespace))
         if wish.apply and not wish.force and seen.leases:
             where = "-A" if seen.whole else f"-n {session.namespace}"
             session.say(_of_leases(labels, len(seen.leases), where) + session.reaches)
     else:
         session.out.write(
             render_document(
-                cleanup_document(wish.ring, wish.apply, swept, unread, running),
+                cleanup_document(wish.ring, wish.apply, swept, unread, running if seen.whole else None),
                 session.output,
                 ascii_only=session.ascii_only,
             )
@@ -109,11 +109,17 @@ async def require_gone(api: Api, ring: str) -> None:
     )
 
 
-async def choose_resources(api: Api, wanted: Sequence[str]) -> tuple[list[Resource], tuple[str, ...]]:
-    """The resources to go through, and groups that did not answer.  Raises: ConfigurationError for an unknown one."""
+async def choose_resources(
+    api: Api, wanted: Sequence[str], namespace: str | None = None
+) -> tuple[list[Resource], tuple[str, ...]]:
+    """The resources to go through, and groups that did not answer; `namespace`: only what is in it.
+
+    Raises: ConfigurationError for one that is unknown, or in no namespace.
+    """
     catalog = await read_catalog(api)
     if not wanted:
         chosen = [each.resource for each in catalog.served if each.verbs >= _NEEDED]
+        chosen = [each for each in chosen if namespace is None or each.namespaced]
         return sorted(chosen, key=lambda each: (each.group, each.plural)), catalog.unread
     found = []
     for text in wanted:
@@ -121,6 +127,8 @@ async def choose_resources(api: Api, wanted: Sequence[str]) -> tuple[list[Resour
         if not called:
             raise ConfigurationError(f"the API server serves no resource called {text!r}; see `kubectl api-resources`")
         found.append(called[0].resource)
+        if namespace is not None and not found[-1].namespaced:
+            raise ConfigurationError(f"{text} are in no namespace, so none is in {namespace}; leave out -n")
     return found, ()
 
 
@@ -172,9 +180,11 @@ def render_swept(swept: Swept, painter: Painter) -> list[str]:
     return lines
 
 
-def summarize(wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter: Painter) -> list[str]:
-    """What it comes to, and what to do next."""
-    lines = []
+def summarize(
+    wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter: Painter, namespace: str | None
+) -> list[str]:
+    """What it comes to, and what to do next; `namespace`: nothing beyond it was looked at."""
+    lines, where = [], "" if namespace is None else f" in namespace {namespace}"
     closed = [str(each.resource.group_resource) for each in swept if each.unread and not each.failed] + list(unread)
     failed = [str(each.resource.group_resource) for each in swept if each.failed]
     if closed:
@@ -188,14 +198,14 @@ def summarize(wish: Wish, swept: Sequence[Swept], unread: Sequence[str], painter
     if left:
         again = "the same with --yes takes the labels off"
         lines.append(
-            f"{plural(left, 'object')} with labels of ring {wish.ring}. Dry run, nothing was changed: {again}."
+            f"{plural(left, 'object')}{where} with labels of ring {wish.ring}. Dry run, nothing was changed: {again}."
         )
     elif refused:
-        lines.append(f"{plural(removed, 'object')} cleaned, {painter.paint(f'{refused} refused', Tone.BAD)}.")
+        lines.append(f"{plural(removed, 'object')}{where} cleaned, {painter.paint(f'{refused} refused', Tone.BAD)}.")
     elif removed:
-        lines.append(painter.paint(f"{plural(removed, 'object')} cleaned.", Tone.GOOD))
+        lines.append(painter.paint(f"{plural(removed, 'object')}{where} cleaned.", Tone.GOOD))
     else:
         lines.append(
-            f"No object has labels of ring {wish.ring}" + (" where it was looked." if closed or failed else ".")
+            f"No object{where} has labels of ring {wish.ring}" + (" where it was looked." if closed or failed else ".")
         )
     return lines

@@ -79,6 +79,7 @@ class Swept:
 class Sweep:
     """One cleanup; `apply` False: only look.
 
+    `namespace`: only what is in it, so of namespaced resources (None: everything).
     `still_gone` says whether the ring is still not there; asked before each page of writes.
     """
 
@@ -106,13 +107,12 @@ class Sweep:
         return swept
 
     async def _sweep_selected(self, swept: Swept, selector: Selector) -> None:
-        namespace = self.namespace if swept.resource.namespaced else None
         before = swept.left, dict(swept.refused)
         for attempt in range(1, LISTS + 1):
             # What was begun anew shows again whatever was not removed.
             swept.left, swept.refused = before[0], dict(before[1])
             try:
-                pages = self.api.pages(swept.resource, namespace, selector=selector)
+                pages = self.api.pages(swept.resource, self.namespace, selector=selector)
                 async for page in pages:
                     await self._sweep_page(swept, page)
             except StreamInterrupted:

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from sharder.core.decisions import is_owner
+from sharder.core.problems import some
 from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject, placed_resources
 from sharder.kubectl.catalog import Catalog, read_catalog
-from sharder.kubectl.cluster import Reader, Resolved, Ring, ages_of
+from sharder.kubectl.cluster import Reader, Resolved, Ring, ages_of, name_problem
 from sharder.kubectl.documents import explanations_document, render_document
-from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain, undecided
+from sharder.kubectl.explain.explanation import Explanation, Known, Owner, explain
 from sharder.kubectl.explain.ranges import explain_range
 from sharder.kubectl.explain.text import render_explanation, render_stray
+from sharder.kubectl.explain.unplaced import Unplaced
 from sharder.kubectl.leader import LEADERS_LEASE, Leading, read_leading
 from sharder.kubectl.outcomes import ONE_RESOURCE, ExitCode, exit_code
 from sharder.kubectl.session import Session
@@ -23,7 +25,7 @@ from sharder.kubectl.text import Tone, one_line
 from shardsdk.errors import ConfigurationError, Forbidden, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARD_LABEL_PREFIX
+from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARD_LABEL_PREFIX, parse_ring_name
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
 
@@ -51,8 +53,12 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
     namespace = (session.namespace or session.default_namespace) if found.namespaced else None
     meta = await read_object(session.api, found, name, namespace)
     leading = await read_leader(session.api, reader, lease)
-    listing = [ring for ring in rings if lists(ring, found)]
-    made = [await _explain(session, reader, ring, found, meta, leading) for ring in listing]
+    made = [
+        await _explain(session, reader, ring, found, meta, leading)
+        if lists(ring, found)
+        else _explain_labels(ring, found.group_resource, meta)
+        for ring in rings
+    ]
     explanations = [each for each in made if each is not None]
     strays = list(stray_labels(meta, rings))
     wrong = not explanations or bool(strays) or any(each.in_place is False for each in explanations)
@@ -63,7 +69,10 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
         return code
     session.say(session.painter.paint(f"{found.kind} {Key(meta.namespace, meta.name)}", Tone.STRONG))
     if not explanations:
-        session.say(f"  no ring lists {one_line(str(found.group_resource))}; nothing is sharded without a ring")
+        unused = some(ring.name for ring in rings if ring.spec is None)
+        more = f" (of rings that are invalid nobody can tell: {unused})" if unused else ""
+        text = f"  no ring lists {found.group_resource}{more}; nothing is sharded without a ring"
+        session.say(one_line(text))
     for explanation in explanations:
         session.say("", *render_explanation(explanation, session.painter))
     for label, ring_name in strays:
@@ -145,7 +154,7 @@ async def read_leader(api: Api, reader: Reader, lease: tuple[str, str]) -> Leadi
 
 async def _explain(
     session: Session, reader: Reader, ring: Ring, resource: Resource, meta: ObjectMeta, leading: Leading | None
-) -> Explanation | None:
+) -> Explanation:
     assert ring.spec is not None
     found = await reader.resolved(ring.spec, ring.covers)
     resolved = found.ring
@@ -176,12 +185,29 @@ async def _explain(
     return explain_range(known, await reader.ranges(ring.spec, seen)) if by_ranges else explain(known)
 
 
-def _unplaced(spec: RingSpec, found: Resolved, resource: GroupResource, meta: ObjectMeta) -> Explanation | None:
-    """What to say of a resource without a part; None: it, or its main resource, is not served, so it is not placed."""
+def _unplaced(spec: RingSpec, found: Resolved, resource: GroupResource, meta: ObjectMeta) -> Explanation:
+    """What to say of a resource without a part: it, or its main resource, is not served, or that was not to be read."""
     main = next(main for main in spec.resources if resource in (main.resource, *main.controlled))
-    unread = [name for name in dict.fromkeys((main.resource, resource)) if name in found.unread]
+    names = list(dict.fromkeys((main.resource, resource)))
     role = Role.MAIN if resource == main.resource else Role.CONTROLLED
-    return undecided(spec, role, meta, unread) if unread else None
+    unplaced = Unplaced(spec.name, spec.labels if spec.assign_by is AssignBy.LABELS else None, role, meta)
+    if unread := [name for name in names if name in found.unread]:
+        return unplaced.unread(unread)
+    return unplaced.unserved([name for name in names if name in found.missing])
+
+
+def _explain_labels(ring: Ring, resource: GroupResource, meta: ObjectMeta) -> Explanation | None:
+    """What to say of a ring that does not list the resource, or is invalid; None: the object has none of its labels."""
+    if name_problem(ring.name) or (ring.spec is not None and ring.spec.assign_by is not AssignBy.LABELS):
+        return None
+    labels, placed = parse_ring_name(ring.name), dict(placed_resources(ring.status))
+    if meta.label(labels.shard) is None and meta.label(labels.drain) is None:
+        return None
+    role = Role.CONTROLLED if placed.get(resource) else Role.MAIN
+    unplaced = Unplaced(ring.name, labels, role, meta)
+    if ring.invalid is not None:
+        return unplaced.invalid(ring.invalid.problems)
+    return unplaced.removed(recorded=resource in placed)
 
 
 async def _owner(api: Api, reader: Reader, ring: ResolvedRing, subject: Subject, meta: ObjectMeta) -> Owner | None:

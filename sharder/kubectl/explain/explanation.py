@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,7 +19,7 @@ from sharder.core.decisions import (
 )
 from sharder.core.membership import Membership
 from sharder.core.problems import some
-from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject
+from sharder.core.ringspec import ResolvedRing, Role, Subject
 from sharder.kubectl.leader import Leading
 from sharder.kubectl.selecting import describe_selector
 from sharder.kubectl.shards import ShardStatus
@@ -116,25 +116,6 @@ def explain(known: Known) -> Explanation:
         then=_then(known, outcome, current) if outcome is not None else "not known: not everything could be read",
         missing=tuple(_missing(known, outcome, current)),
         in_place=None if outcome is None else outcome.decision in (Decision.KEEP, Decision.IGNORE),
-    )
-
-
-def undecided(spec: RingSpec, role: Role, meta: ObjectMeta, unread: Iterable[GroupResource]) -> Explanation:
-    """What can be said while the API server cannot tell how it serves `unread`, resources of the ring."""
-    labelled = spec.assign_by is AssignBy.LABELS
-    return Explanation(
-        ring=spec.name,
-        role=role,
-        key=None,
-        current=meta.label(spec.labels.shard) if labelled else None,
-        draining=labelled and meta.label(spec.labels.drain) is not None,
-        shard_status="",
-        desired=None,
-        outcome=None,
-        because=tuple(f"whether the API server serves {name} could not be read" for name in unread),
-        then="not known: not everything could be read",
-        missing=(),
-        in_place=None,
     )
 
 
@@ -278,6 +259,11 @@ def unable(known: Known) -> Iterator[str]:
     for each in known.conditions:
         if each.status is False and each.type in ("Ready", "PermissionsGranted"):
             yield f"ring condition {each.type} is false: {each.message}"
+        if each.status is False and (each.type, each.reason) == ("Settled", "Refused"):
+            yield (
+                "an API server that takes the sharder's writes: it refuses to change some objects, of which the Event"
+                f" PlacementRefused has one, and why (kubectl describe clusterring {known.ring.spec.name})"
+            )
 
 
 def describe_shard(known: Known, current: str | None) -> str:

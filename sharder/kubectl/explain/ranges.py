@@ -60,7 +60,8 @@ def _because(known: Known, seen: SeenRanges, place: Place) -> Iterator[str]:
     elif place.holder is None:
         yield "no shard's lease says that it holds this range"
     else:
-        yield f"the lease of {place.holder} says that it holds this range"
+        for shard in place.holders:
+            yield f"the lease of {shard} says that it holds this range"
 
 
 def _then(known: Known, seen: SeenRanges, place: Place, *, ignored: bool) -> str:

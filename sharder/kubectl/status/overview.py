@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sharder.core.membership import Membership
-from sharder.core.ringspec import Role
+from sharder.core.ringspec import AssignBy, Role
 from sharder.kubectl.counting import Tally, Trouble
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import ShardStatus
-from shardsdk.errors import InvalidRingName
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource
 
@@ -77,15 +76,17 @@ class Balance:
 class Overview:
     """Everything that `status` shows of one ring.
 
-    `read` False: the ring's object could not be read, only what carries its name.
-    `shard_statuses` None: the leases could not be read.  `namespace`: only objects of
+    `read` False: the ring's object could not be read, only what carries its name, and nobody can tell whether the
+    sharder is `up_to_date`.  `assign_by` None: nor how it assigns, as when its spec cannot be used.
+    `shard_statuses` None: the leases could not be read; `membership` None: not all of
+    them, so that nobody knows which shards there are.  `namespace`: only objects of
     this one were counted.  `ranges` None: the ring assigns by labels.
     """
 
     name: str
     read: bool
     conditions: tuple[Condition, ...]
-    up_to_date: bool
+    up_to_date: bool | None
     problems: tuple[str, ...]
     scope: str
     shard_statuses: tuple[ShardStatus, ...] | None
@@ -94,14 +95,12 @@ class Overview:
     unread: tuple[Unread, ...]
     namespace: str | None = None
     ranges: RangesView | None = None
+    assign_by: AssignBy | None = AssignBy.LABELS
 
     @property
     def shard_label(self) -> str | None:
-        """The label that says whose an object is; None: it goes by ranges, or no label can have the ring's name."""
-        try:
-            return parse_ring_name(self.name).shard if self.ranges is None else None
-        except InvalidRingName:
-            return None
+        """The label that says whose an object is; None: there is none, or nobody can tell."""
+        return parse_ring_name(self.name).shard if self.assign_by is AssignBy.LABELS else None
 
     def condition(self, kind: str) -> Condition | None:
         """A condition by its type."""

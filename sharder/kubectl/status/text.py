@@ -79,8 +79,9 @@ def _headline(overview: Overview, painter: Painter) -> str:
     parts = [painter.paint(f"Ring {overview.name}", Tone.STRONG), _ready(overview, painter)]
     if (present := overview.present) is not None:
         available = sum(shard_status.available for shard_status in present)
-        text = f"{available} of {plural(len(present), 'shard')} available"
-        parts.append(painter.paint(text, Tone.PLAIN if available else Tone.BAD))
+        whole = overview.membership is not None
+        text = f"{available} of {plural(len(present), 'shard') if whole else '? shards'} available"
+        parts.append(painter.paint(text, Tone.PLAIN if available or not whole else Tone.BAD))
     match overview.settled:
         case True:
             parts.append(painter.paint("settled", Tone.GOOD))
@@ -141,7 +142,7 @@ def _shard_rows(overview: Overview, *, wide: bool) -> Iterator[Sequence[Cell]]:
         ]
         row += _wide_cells(shard_status) if wide else []
         yield [*row, *_counts(overview, shard_status.name), *_share(overview, shard_status.name, loads)]
-    unknown = Cell("?", Tone.FAINT) if overview.shard_statuses is None else Cell("no lease", Tone.BAD)
+    unknown = Cell("?", Tone.FAINT) if overview.membership is None else Cell("no lease", Tone.BAD)
     for name in unleased_shards(overview):
         yield [Cell(name or '""', Tone.NAME), unknown, *blank, *_counts(overview, name), Cell(""), Cell("")]
     if any(each.unassigned for each in overview.resources):

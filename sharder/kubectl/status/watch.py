@@ -36,15 +36,18 @@ async def watch_status(session: Session, ring: str | None, interval_seconds: flo
     essence: object = None
     while True:
         began, before, longest = session.clock.monotonic(), essence, math.inf
+        failed = False
         try:
             view = await read_view(session, ring)
             lines, essence = make_frame(session, view, compact=True).lines, _essence_of(view)
         except Exception as error:
             essence = lines = [_passing(error)]
-            longest = FAILED_REST_SECONDS
+            longest, failed = FAILED_REST_SECONDS, True
         pause = max(interval_seconds, min(REST * (session.clock.monotonic() - began), longest))
         if on_terminal:
             _redraw(session, f"every {round(pause, 1):g} s, Ctrl-C ends", lines, first=before is None)
+        elif essence != before and failed and not session.for_people:
+            session.complain(*lines)
         elif essence != before:
             session.say(*([""] if session.for_people and before is not None else []), *lines)
         await session.clock.sleep(pause)

@@ -238,3 +238,14 @@ def test_a_ring_that_is_not_there_is_told_apart_from_a_type_that_is_not() -> Non
     assert str(no_ring(NotFound("get a: 404"), "a", "https://h", "look")) == (
         "there is no ClusterRing 'a' at https://h; look"
     )
+
+
+def test_the_chart_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "made" / "chart"
+    assert main(["chart", str(folder)]) == 0
+    assert "-n sharding-system --create-namespace" in capsys.readouterr().err
+    chart = Path("charts/sharder")
+    written = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert written == {str(path.relative_to(chart)): path.read_bytes() for path in chart.rglob("*") if path.is_file()}
+    assert main(["chart", str(folder)]) != 0
+    assert "is there already, and not empty: name another folder" in capsys.readouterr().err

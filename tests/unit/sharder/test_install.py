@@ -154,11 +154,27 @@ async def test_a_sharder_that_leads_on_is_named_and_nothing_is_removed(clock: Vi
 async def test_a_namespace_that_is_misspelt_takes_nothing_from_a_sharder_that_leads(clock: VirtualClock) -> None:
     server = littered("sharder-a")
 
-    says = rf"renews the lease {SPACE}/sharder, .* none in sharding-sytem.* sharder, stop it .* is none, .* --lease"
-    with renewed(server, clock), pytest.raises(StillLeading, match=says):
-        await remove_leftovers(connect(server, clock), Leftovers("sharding-sytem", "sharder", crds=True), clock)
-    assert clock.monotonic() < OTHERS_SECONDS
+    says = rf"renews the lease {SPACE}/sharder, .* not in sharding-sytem.* sharder, stop it .* is none, .* --lease"
+    for crds in (False, True):
+        with renewed(server, clock), pytest.raises(StillLeading, match=says):
+            await remove_leftovers(connect(server, clock), Leftovers("sharding-sytem", "sharder", crds=crds), clock)
+        assert {"ours", CERTIFICATES_SECRET, *CRD_NAMES} <= left(server)
+    assert clock.monotonic() < 2 * OTHERS_SECONDS
+
+
+@in_virtual_time
+async def test_rings_stay_while_a_sharder_that_has_moved_to_another_namespace_leads(clock: VirtualClock) -> None:
+    server = littered()
+    server.create(LEASES, lease("sharder-b", namespace="platform"))
+    everything = Leftovers(SPACE, "sharder", crds=True)
+
+    says = r"renews the lease platform/sharder, which is not in sharding-system: .* name by --lease what no Lease is"
+    with renewed(server, clock, "platform"), pytest.raises(StillLeading, match=says):
+        await remove_leftovers(connect(server, clock), everything, clock)
     assert {"ours", CERTIFICATES_SECRET, *CRD_NAMES} <= left(server)
+
+    await remove_leftovers(connect(server, clock), everything, clock)
+    assert left(server) == OTHERS | {"sharder"}, "the other one's Lease is not this one's to delete"
 
 
 @in_virtual_time
@@ -181,7 +197,8 @@ async def test_a_shard_called_sharder_is_no_leader(clock: VirtualClock) -> None:
     server.create(LEASES, shard)
 
     with renewed(server, clock, "shards"):
-        await remove_leftovers(connect(server, clock), LEFTOVERS, clock)
+        for namespace in (SPACE, "shards"):
+            await remove_leftovers(connect(server, clock), Leftovers(namespace, "sharder"), clock)
     assert clock.monotonic() < 1
     assert left(server) == OTHERS | {"sharder", *CRD_NAMES}
 
@@ -269,17 +286,6 @@ async def test_the_lease_goes_last_so_that_a_second_run_can_tell(clock: VirtualC
         await remove_leftovers(Interrupted(server, clock), everything, clock)
     await remove_leftovers(connect(server, clock), everything, clock)
     assert left(server) == OTHERS | {"one"}
-
-
-def test_the_chart_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "made" / "chart"
-    assert main(["chart", str(folder)]) == 0
-    assert "-n sharding-system --create-namespace" in capsys.readouterr().err
-    chart = Path("charts/sharder")
-    written = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert written == {str(path.relative_to(chart)): path.read_bytes() for path in chart.rglob("*") if path.is_file()}
-    assert main(["chart", str(folder)]) != 0
-    assert "is there already, and not empty: name another folder" in capsys.readouterr().err
 
 
 @in_virtual_time
@@ -385,9 +391,3 @@ def test_the_definitions_are_those_of_this_project(capsys: pytest.CaptureFixture
     assert main(["crds"]) == 0
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == DOCUMENTS
     assert [path.name for path in crd_files()] == [path.name for path in sorted(Path("crds").iterdir())]
-
-
-@pytest.mark.parametrize("account", ["sharder", "a/b/c", "/b", "a/"])
-def test_an_account_needs_its_namespace(account: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rbac", "--service-account", account, "-f", "-"]) == 2
-    assert "is not NAMESPACE/NAME" in capsys.readouterr().err

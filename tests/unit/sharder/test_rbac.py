@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import pytest
 import yaml
 
+from sharder.cli import main
 from sharder.core.ringspec import parse_ring
+from sharder.manifests import MAX_MANIFEST, read_rings
 from sharder.rbac import RING_VERBS, render_roles, ring_role, ring_roles, rules_on
+from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.objects import GroupResource
 
 RING = {
@@ -99,3 +105,24 @@ def test_what_is_not_granted_is_printed_as_a_comment_with_what_it_costs() -> Non
     assert list(yaml.safe_load_all(text)) == ring_roles([(ring, {})], account)
     assert "any right" not in render_roles([(ring, {})], account, "json")
     assert not render_roles([(parse_ring(RING), {})], account).startswith("#")
+
+
+def test_a_manifest_that_is_too_long_to_be_one_is_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, ring = tmp_path / "ring.yaml", yaml.safe_dump(RING | {"kind": "ClusterRing"})
+    for text, fits in ((ring.ljust(MAX_MANIFEST), True), (ring.ljust(MAX_MANIFEST + 1), False)):
+        path.write_text(text)
+        for filename in (str(path), "-"):
+            monkeypatch.setattr("sys.stdin", io.StringIO(text))
+            if fits:
+                assert [spec.name for spec, _ in read_rings(filename)] == ["example"]
+                continue
+            with pytest.raises(ConfigurationError, match=r"has more than 4194304 characters; pass the rings' manifest"):
+                read_rings(filename)
+
+
+@pytest.mark.parametrize("account", ["sharder", "a/b/c", "/b", "a/"])
+def test_an_account_needs_its_namespace(account: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rbac", "--service-account", account, "-f", "-"]) == 2
+    assert "is not NAMESPACE/NAME" in capsys.readouterr().err

@@ -86,9 +86,8 @@ async def test_a_name_in_two_groups_finds_both_the_core_one_first() -> None:
 
 async def test_what_is_not_served_is_not_found() -> None:
     known = await catalog(AGGREGATED)
-    assert known.named("nonsense") == known.named("deploy.other") == []
-    assert known.find(GroupResource("apps", "deployments")) is not None
-    assert known.find(GroupResource("apps", "nonsense")) is None
+    assert known.named("nonsense") == known.named("deploy.other") == known.named("nonsense.apps") == []
+    assert known.named("deployments.apps")
 
 
 async def test_a_group_whose_server_is_down_is_said_and_hides_no_other() -> None:
@@ -98,7 +97,7 @@ async def test_a_group_whose_server_is_down_is_said_and_hides_no_other() -> None
     known = await catalog(table)
 
     assert known.unread == ("away.example.com/v1",)
-    assert known.find(GroupResource("apps", "deployments")) is not None
+    assert known.named("deployments.apps")
 
 
 async def test_a_server_that_is_too_old_is_refused_with_what_it_takes() -> None:

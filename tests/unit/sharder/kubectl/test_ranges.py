@@ -184,6 +184,25 @@ def test_an_object_on_its_way_is_explained_with_whom_it_waits_for() -> None:
     assert "an available shard" in explained(RIGHT, SHARED).missing[0]
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "namespace", "shard"), [(LOW, EVERYWHERE, LEFT, "two"), (EVERYWHERE, HIGH, RIGHT, "one")]
+)
+async def test_a_range_that_two_leases_hold_is_not_settled_and_both_are_named(
+    one: HashRanges, two: HashRanges, namespace: str, shard: str
+) -> None:
+    leases = holding("one", one), holding("two", two)
+    code, text = await Cluster(SHARED, *leases).status()
+    assert (code, "not settled" in text, "1 on their way" in text) == (ExitCode.WRONG, True, True)
+    made = explained(namespace, SHARED, *leases)
+    assert (made.in_place, made.current) == (False, shard)
+    assert {f"the lease of {each} says that it holds this range" for each in ("one", "two")} <= set(made.because)
+    found = levels(SeenRanges.of(HashBy.NAMESPACE, SHARED, leases))["ranges"]
+    assert found.level is Level.PROBLEM
+    assert "one" in found.message
+    assert "two" in found.message
+    assert f"stop {shard}, " in found.remedy
+
+
 def test_the_documented_example_is_what_is_said() -> None:
     held = HashRanges.of((0xC << 60, 0xE << 60))
     spec = {"metadata": {"name": "tokens"}, "spec": SPEC}

@@ -68,4 +68,4 @@ def test_bars_have_eighths() -> None:
 
 
 def test_one_is_singular() -> None:
-    assert (plural(1, "shard"), plural(2, "shard"), plural(0, "copy", "copies")) == ("1 shard", "2 shards", "0 copies")
+    assert (plural(1, "shard"), plural(2, "shard"), plural(0, "shard")) == ("1 shard", "2 shards", "0 shards")

@@ -203,6 +203,11 @@ def test_objects_in_motion_are_a_warning_until_that_lasts() -> None:
     assert finding.remedy == "kubectl sharding explain secrets a -n default"
 
 
+def test_while_not_all_leases_were_read_nothing_is_said_of_shards_without_one() -> None:
+    found = amiss(overview=unsettled(61, membership=None))
+    assert [each.message for each in found if each.topic == "objects"] == ["2 stranded, for 61s"]
+
+
 def test_what_is_amiss_says_nothing_of_what_could_not_be_counted() -> None:
     found = amiss(overview=unsettled(None, unread=(Unread("configmaps", "list configmaps: 503"),)))
     assert [(each.level, each.message.split(";")[0]) for each in found] == [

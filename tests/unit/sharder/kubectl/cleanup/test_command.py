@@ -16,7 +16,7 @@ from sharder.kubectl.cleanup.sweep import RingIsBack
 from sharder.kubectl.outcomes import ExitCode
 from shardsdk.errors import ConfigurationError, Forbidden, InvalidRingName, ServerError, ShardingError
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.unit.sharder.kubectl.rings import (
     FAILURES,
@@ -179,6 +179,28 @@ async def test_only_the_resources_asked_for_are_looked_at() -> None:
         await cleanup(left_behind(), resources=("nonsense",))
 
 
+async def test_of_a_namespace_nothing_is_touched_that_is_not_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = {"resource": "clusters", "verbs": ["list", "patch"], "scope": "Cluster"}
+    monkeypatch.setitem(DISCOVERY, "/apis", [{"version": "v1", "resources": [clusters]}])
+    api, resource = left_behind(), Resource("example.com", "v1", "clusters", "", namespaced=False)
+    api.server.create(resource, manifest("everywhere", "one"), None)
+    api.server.create(SECRETS, manifest("theirs", "one"), "theirs")
+    untouched = api.server.get(resource, "everywhere", None), api.server.get(SECRETS, "theirs", "theirs")
+
+    async def cleanup_in(namespace: str, **wish: Any) -> str:
+        session = session_of(api, namespace=namespace)
+        await clean_up(session, Wish("checksum", **wish))
+        return said(session).splitlines()[-1]
+
+    assert (await cleanup_in("default")).startswith("2 objects in namespace default with labels of ring checksum. Dry")
+    assert await cleanup_in("default", apply=True) == "2 objects in namespace default cleaned."
+    assert await cleanup_in("default") == "No object in namespace default has labels of ring checksum."
+    with pytest.raises(ConfigurationError, match="clusters are in no namespace, so none is in default; leave out -n"):
+        await cleanup_in("default", apply=True, resources=("clusters",))
+    assert untouched == (api.server.get(resource, "everywhere", None), api.server.get(SECRETS, "theirs", "theirs"))
+    assert (await cleanup(api, apply=True))[1].endswith("\n2 objects cleaned.\n")
+
+
 async def test_a_resource_that_may_not_be_listed_leaves_it_open() -> None:
     api = left_behind()
     api.denied = {("list", "secrets")}
@@ -240,6 +262,18 @@ async def test_leases_that_cannot_be_read_leave_open_whether_shards_run() -> Non
     )
     assert "2 objects with labels of ring checksum" in text
     assert json.loads((await cleanup(api, output="json"))[1])["shardsRunning"] is None
+
+
+async def test_leases_of_one_namespace_leave_open_which_shards_run_in_others() -> None:
+    api = left_behind(lease("one", namespace="elsewhere"), lease("two"))
+    api.denied = {("list", "leases")}
+    for output in ("json", "text"):
+        session = session_of(api, namespace="default", output=output)
+        await clean_up(session, Wish("checksum"))
+        if output == "json":
+            assert json.loads(said(session))["shardsRunning"] is None
+        else:
+            assert said(session).startswith("! shards of this ring still run (default/two);")
 
 
 async def test_a_name_that_no_ring_can_have_is_refused() -> None:

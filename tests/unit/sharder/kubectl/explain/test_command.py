@@ -112,3 +112,57 @@ async def test_without_the_rings_nothing_is_explained_or_granted() -> None:
         await explained(api)
     with pytest.raises(ShardingError, match="or pass its manifest with -f"):
         await print_roles_of_ring(session_of(api), "plain", LEASE)
+
+
+async def explain_only(spec: dict[str, Any], *, drain: bool = False, **status: Any) -> tuple[ExitCode, Any]:
+    """What is said of a ConfigMap with the labels of the ring, the only one."""
+    server = MemoryServer()
+    server.arrange(CLUSTERRINGS, raw_ring(spec=spec, **status), None)
+    server.create(CONFIGMAPS, manifest("a", "one", owner="b", drain=drain), "default")
+    code, document = await explained(Discovering(server, Wall(), set()))
+    [made] = document["rings"]
+    assert (made["ring"], made["shard"], made["decision"]) == ("checksum", "one", None)
+    return code, made
+
+
+async def test_what_a_ring_needs_and_is_not_served_is_named() -> None:
+    widgets = {"group": "example.com", "resource": "widgets", "controlledResources": [{"resource": "configmaps"}]}
+    code, made = await explain_only({"resources": [widgets]})
+    assert (code, made["inPlace"], made["role"]) == (ExitCode.WRONG, False, "controlled")
+    assert made["because"] == ["the API server does not serve widgets.example.com"]
+    assert made["then"] == "it stays as it is until widgets.example.com is served"
+    assert made["missing"] == ["widgets.example.com: install its CustomResourceDefinition, or take it off the ring"]
+
+
+@pytest.mark.parametrize(
+    ("placed", "drain", "then"),
+    [
+        ({"resource": "configmaps"}, False, "the next resync asks one to let go of it (drain label); then it is n"),
+        ({"resource": "configmaps"}, True, "one has been asked to let go of it (drain label) and has not answered yet"),
+        ({"resource": "configmaps", "controlled": True}, False, "the sharder takes the labels off, once the owners"),
+        ({"resource": "secrets"}, False, "it keeps the labels: the ring's status does not have the resource among"),
+    ],
+)
+async def test_of_a_resource_that_was_taken_off_the_ring_labels_are_explained(
+    placed: dict[str, Any], drain: bool, then: str
+) -> None:
+    code, made = await explain_only({"resources": [{"resource": "secrets"}]}, drain=drain, placedResources=[placed])
+    assert (code, made["inPlace"], made["draining"]) == (ExitCode.WRONG, False, drain)
+    assert made["because"] == ["the ring lists its resource no longer"]
+    assert made["then"].startswith(then)
+    assert len(made["missing"]) == 1
+
+
+async def test_a_ring_that_is_invalid_explains_what_has_its_labels() -> None:
+    twice = {"resources": [{"resource": "configmaps"}, {"resource": "configmaps"}]}
+    code, made = await explain_only(twice)
+    assert (code, made["inPlace"]) == (ExitCode.WRONG, False)
+    assert made["because"][0].startswith("spec.resources[1]: ")
+    assert made["missing"] == ["a ring that can be used: correct ClusterRing checksum"]
+
+    server = MemoryServer()
+    server.arrange(CLUSTERRINGS, raw_ring(spec=twice), None)
+    server.create(CONFIGMAPS, manifest("a"), "default")
+    session = session_of(Discovering(server, Wall(), set()))
+    assert await show_explanation(session, "configmaps", "a", LEASE) is ExitCode.WRONG
+    assert "no ring lists configmaps (of rings that are invalid nobody can tell: checksum); nothing" in said(session)

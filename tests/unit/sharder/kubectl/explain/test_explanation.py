@@ -79,6 +79,17 @@ def test_without_a_sharder_that_is_what_is_missing() -> None:
     assert lines(explanation)[5].startswith("missing a sharder: ")
 
 
+def test_what_does_not_move_where_the_api_server_refuses_writes_may_be_one_of_those() -> None:
+    refused = Condition("Settled", False, "Refused", "1 stranded; the API server refuses to change some of them")
+    moving = Condition("Settled", False, "Moving", "1 stranded")
+    shards = members("one", "two")
+    both = [explain(known(shard="one", membership=shards, conditions=(each,))) for each in (refused, moving)]
+    assert [each.outcome.decision.name for each in both if each.outcome is not None] == ["DRAIN", "DRAIN"]
+    [missing] = both[0].missing
+    assert "Event PlacementRefused has one, and why (kubectl describe clusterring checksum)" in missing
+    assert both[1].missing == ()
+
+
 def test_without_a_shard_that_is_what_is_missing() -> None:
     explanation = explain(known(membership=Membership(), shard_statuses=()))
     assert explanation.outcome is not None

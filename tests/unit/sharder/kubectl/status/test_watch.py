@@ -242,3 +242,17 @@ def test_a_frame_fits_on_the_screen_with_what_wraps(columns: int, lines: int, sh
 
     assert fitting(frame, os.terminal_size((columns, lines))) == shown
     assert fitting([f"\x1b[31m{line}\x1b[0m" for line in frame[:1]], os.terminal_size((100, 4)))[0].endswith("\x1b[0m")
+
+
+@in_virtual_time
+async def test_data_stays_data_while_the_api_server_is_away(clock: VirtualClock) -> None:
+    stage = Stage(clock, Flaky, output="json")
+    assert isinstance(stage.api, Flaky)
+    async with stage.watched():
+        stage.api.down = True
+        await clock.sleep(A_WHILE)
+        stage.api.down = False
+        await clock.sleep(2 * A_WHILE)
+    assert [len(json.loads(line)["rings"]) for line in said(stage.session).splitlines()] == [1, 1]
+    assert stage.err.getvalue().startswith("kubectl-sharding: not refreshed: ")
+    assert stage.err.getvalue().count("\n") == 1
