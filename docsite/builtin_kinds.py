@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from localcluster import AdminClient, ControlPlane
-from shardsdk.kinds.generation import INSIDE, openapi_path, render_module
-from shardsdk.kinds.openapi import ClassText, Definitions
+from shardsdk.kinds.generation import openapi_path, render_module
+from shardsdk.kinds.openapi import INSIDE, ClassText, Definitions
 
 FOLDER = Path(__file__).parents[1] / "shardsdk" / "kinds" / "builtin"
 PACKAGE = "shardsdk.kinds.builtin"
@@ -106,13 +107,20 @@ def _front(modules: Mapping[str, list[str]]) -> str:
         *(f'    "{name}",' for name in names),
         "]",
         "",
-        "#: Where each name is defined.",
-        "HOMES: Final[dict[str, tuple[str, ...]]] = {",
-        *_for_each(modules, '    "%s": (', '        "%s",', "    ),"),
+        "#: Where each name is defined: those of a module in one text.",
+        "HOMES: Final = {",
+        *(line for module, names in sorted(modules.items()) for line in _home(module, names)),
         "}",
         "",
     ]
     return "\n".join(lines)
+
+
+def _home(module: str, names: Sequence[str]) -> list[str]:
+    texts = textwrap.wrap(" ".join(names), 105)
+    if len(texts) == 1:
+        return [f'    "{module}": "{texts[0]}",']
+    return [f'    "{module}": (', *(f'        "{each} "' for each in texts), "    ),"]
 
 
 def _for_each(modules: Mapping[str, list[str]], opening: str, line: str, closing: str) -> list[str]:

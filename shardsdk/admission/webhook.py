@@ -101,14 +101,14 @@ class Webhook:
         return f"/{self.sort.value}/{self.name}"
 
     async def answer(self, request: AdmissionRequest) -> Verdict:
-        """What is answered to a request; an error of the function never becomes an exception."""
+        """What is answered to a request; an error of the function, or of the kind, never becomes an exception."""
         try:
             review = self._read(request)
-        except msgspec.ValidationError as error:
-            return self._unfit(request, str(error))
-        before = written_out(review.object) if self.sort is Sort.MUTATE else {}
+        except Exception as error:  # a default that the class makes may raise anything
+            return self._unfit(request, str(error) if isinstance(error, msgspec.ValidationError) else describe(error))
         limit = asyncio.timeout(self._seconds())
         try:
+            before = written_out(review.object) if self.sort is Sort.MUTATE else {}
             async with limit:
                 returned = await call_any(self.function, review)
             if self.sort is Sort.MUTATE:
@@ -128,14 +128,14 @@ class Webhook:
     # -- the call ----------------------------------------------------------------
 
     def _read(self, request: AdmissionRequest) -> Review[Any]:
-        """Raises: ValidationError when the object does not fit its class."""
+        """Raises: ValidationError when the object does not fit its class, and what that raises itself."""
         deleted = request.operation == Operation.DELETE
         # As the operator's caches read the same object: servers in Go send null for a list that is empty.
         read = codec_of(self.kind).read
         thing = read(request.old_object if deleted else request.object)
         try:
             old = None if bytes(request.old_object) == b"null" else read(request.old_object)
-        except msgspec.ValidationError:
+        except Exception:
             old = None  # else nobody could mend it
         meta = thing.metadata
         return Review(

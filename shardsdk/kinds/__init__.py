@@ -85,7 +85,7 @@ _HOMES: Final = {
     "wire": ("body_of", "merge_patch_of"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names} | {
-    name: f"builtin.{module}" for module, names in builtin.HOMES.items() for name in names
+    name: f"builtin.{module}" for module, names in builtin.HOMES.items() for name in names.split()
 }
 
 

@@ -41,7 +41,8 @@ class ModelMeta(msgspec.StructMeta):
     ) -> M:
         """Take `rules`; msgspec has the other options of a class (`frozen`, `kw_only`, `forbid_unknown_fields`, …)."""
         made: M = super().__new__(mcls, name, bases, namespace, **options)
-        made.__rules__ = (*getattr(made, "__rules__", ()), *rules)
+        inherited = (rule for base in bases for rule in getattr(base, "__rules__", ()))
+        made.__rules__ = tuple(dict.fromkeys((*inherited, *rules)))
         return made
 
     if not TYPE_CHECKING:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds.constraints import Schema, check_null_of_enum, set_bounds, set_list_type
 
@@ -45,6 +47,8 @@ def _convert(given: Any, known: Schema, place: str, around: tuple[str, ...]) -> 
     _convert_inside(given, schema, known, place, around)
     if is_set:
         set_list_type(schema, "set", (), place)
+        if "default" in schema:  # pydantic has it in another order in each process
+            schema["default"] = sorted(schema["default"], key=msgspec.json.encode)
     if not schema.get("type"):
         schema["x-kubernetes-preserve-unknown-fields"] = True
     return schema

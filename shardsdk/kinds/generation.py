@@ -15,15 +15,7 @@ from shardsdk.kinds.openapi import ClassText, Definitions, FieldText, sent_as, z
 from shardsdk.protocol.objects import Resource
 
 _WIDTH: Final = 116
-#: Where names come from that are no classes of the module; users' modules take them from the front.
-INSIDE: Final = {
-    "Condition": "shardsdk.kinds.conditions",
-    "Kind": "shardsdk.kinds.base",
-    "Model": "shardsdk.kinds.base",
-    "ObjectMeta": "shardsdk.protocol.objects",
-    "OwnerReference": "shardsdk.protocol.objects",
-    "Resource": "shardsdk.protocol.objects",
-}
+#: Where users' modules have names from that are no classes of their own: the front.
 OUTSIDE: Final = {
     "Condition": "shardsdk",
     "Kind": "shardsdk.kinds",
@@ -80,25 +72,27 @@ def render_class(made: ClassText, known: Mapping[str, ClassText]) -> str:
     if made.resource:
         lines += ["", f"    resource: ClassVar[Resource] = {_resource(made.resource)}"]
     lines += [""] if made.fields else []
-    status = made.name.endswith("Status") and made.name.removesuffix("Status") in known
     for each in made.fields:
-        lines.append(_field(each, known, part_of_kind=made.resource is not None, lenient=status))
+        lines.append(_field(made, each, known))
         lines += [_docstring(each.doc)] if each.doc else []
     return "\n".join(lines) + "\n"
 
 
-def _field(each: FieldText, known: Mapping[str, ClassText], *, part_of_kind: bool, lenient: bool) -> str:
+def _field(made: ClassText, each: FieldText, known: Mapping[str, ClassText]) -> str:
     renamed = f'name="{each.sent}"' if sent_as(each.name) != each.sent else ""
     annotation, default = each.annotation, None
-    part = known.get(annotation)
-    if part_of_kind and each.name in ("spec", "status") and part is not None:
-        if each.name == "status" or part.constructible:
-            default = f"default_factory=lambda: {annotation}()"
-    elif part_of_kind and annotation.startswith(("list[", "dict[")):
+    of_kind = made.resource is not None
+    part = known.get(annotation) if of_kind and each.name in ("spec", "status") else None
+    if part is not None and (each.filled or not each.required) and _can_be_empty(part, known):
+        default = f"default_factory=lambda: {annotation}()"
+    elif part is not None and each.filled and each.name == "spec":
+        pass  # what Kubernetes' own kinds need is not all said to be required
+    elif of_kind and annotation.startswith(("list[", "dict[")):
+        annotation = annotation.removesuffix(" | None")  # null is read as an empty one
         default = f"default={zero_of(annotation)}"
     elif not each.required:
         annotation, default = _optional(annotation), "default=None"
-    elif lenient and (zero := zero_of(annotation)) is not None:
+    elif _is_status(made, known) and (zero := zero_of(annotation)) is not None:
         default = f"default={zero}"
     head = f"    {each.name}: {annotation}"
     if default is None:
@@ -108,8 +102,19 @@ def _field(each: FieldText, known: Mapping[str, ClassText], *, part_of_kind: boo
     return f"{head} = msgspec.field({', '.join(filter(None, (default, renamed)))})"
 
 
+def _can_be_empty(part: ClassText, known: Mapping[str, ClassText]) -> bool:
+    """Whether one can be made of nothing."""
+    zeros = _is_status(part, known)
+    return all(not each.required or (zeros and zero_of(each.annotation) is not None) for each in part.fields)
+
+
+def _is_status(made: ClassText, known: Mapping[str, ClassText]) -> bool:
+    """Whether it is one's status, of which everything shows its zero until it is written."""
+    return made.name.endswith("Status") and made.name.removesuffix("Status") in known
+
+
 def _optional(annotation: str) -> str:
-    return annotation if annotation == "Any" else f"{annotation} | None"
+    return annotation if annotation == "Any" or annotation.endswith(" | None") else f"{annotation} | None"
 
 
 def _docstring(text: str) -> str:

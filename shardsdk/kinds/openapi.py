@@ -31,10 +31,23 @@ _KNOWN: Final = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int | str",
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "str",
 }
+#: Where the modules of this package have names from that are no classes of their own.
+INSIDE: Final = {
+    "Condition": "shardsdk.kinds.conditions",
+    "Kind": "shardsdk.kinds.base",
+    "Model": "shardsdk.kinds.base",
+    "ObjectMeta": "shardsdk.protocol.objects",
+    "OwnerReference": "shardsdk.protocol.objects",
+    "Resource": "shardsdk.protocol.objects",
+}
+#: A class of that name would hide what the module needs under it.
+_TAKEN_BY_IMPORTS: Final = {*INSIDE, "Any", "ClassVar"}
 _SCALARS: Final = {"integer": "int", "number": "float", "boolean": "bool"}
 _STRINGS: Final = {"byte": "bytes", "date-time": "datetime"}
 #: What annotations are made of; a field of that name would hide it from those below.
 _TAKEN: Final = {"bool", "bytes", "datetime", "dict", "float", "int", "list", "msgspec", "str"}
+#: What msgspec has in no field's name on the wire.
+_UNNAMEABLE: Final = re.compile(r'[\x00-\x1f"\\]')
 #: What a kind has besides; `resource` says which one it is.
 _OF_KINDS: Final = {"metadata", "resource"}
 #: What an object without a status shows.
@@ -44,12 +57,13 @@ _ZEROS: Final = {"int": "0", "float": "0.0", "bool": "False", "str": '""'}
 
 @dataclass(frozen=True, slots=True)
 class FieldText:
-    """A field, as it is to be written."""
+    """A field, as it is to be written; `filled`: the API server gives it a value where nobody does."""
 
     name: str
     sent: str
     annotation: str
     required: bool
+    filled: bool
     doc: str
 
 
@@ -66,11 +80,6 @@ class ClassText:
     def uses(self) -> set[str]:
         """The names in its annotations."""
         return {name for each in self.fields for name in re.findall(r"[A-Za-z_]\w*", each.annotation)}
-
-    @property
-    def constructible(self) -> bool:
-        """Whether it can be made of nothing."""
-        return not any(each.required for each in self.fields)
 
 
 class Definitions:
@@ -121,6 +130,7 @@ class Definitions:
                 yield Resource(given["group"], given["version"], plural, given["kind"], namespaced=namespaced)
 
     def _add(self, home: str, name: str, schema: Any, *, resource: Resource | None = None) -> ClassText:
+        name = f"{name}_" if name in _TAKEN_BY_IMPORTS else name
         if name in self.classes:
             if self._homes[name] != home:
                 raise ConfigurationError(f"{home} and {self._homes[name]} would both be the class {name}")
@@ -138,7 +148,9 @@ class Definitions:
             while own in taken:  # the last of a name would be the only one
                 own += "_"
             taken.add(own)
-            made.fields.append(FieldText(own, sent, annotation, sent in required, text))
+            # A new object has no status yet, whatever its definition requires.
+            needed = sent in required and not (resource is not None and sent == "status")
+            made.fields.append(FieldText(own, sent, annotation, needed, "default" in each, text))
         return made
 
     def _free(self, home: str, *names: str) -> str:
@@ -147,9 +159,14 @@ class Definitions:
         return next(each for each in chain(names, further) if self._homes.get(each, home) == home)
 
     def _annotation(self, schema: Any, home: str, *names: str) -> str:
-        """What a field holds; `names` are those that a class may have that stands in its place."""
+        """What a field holds, None included; `names` are those that a class may have that stands in its place."""
+        annotation = self._bare(schema, home, *names)
+        return f"{annotation} | None" if schema.get("nullable") and annotation != "Any" else annotation
+
+    def _bare(self, schema: Any, home: str, *names: str) -> str:
+        """The same without None."""
         if len(schema.get("allOf", ())) == 1 and "properties" not in schema:
-            return self._annotation(schema["allOf"][0], home, *names)
+            return self._bare(schema["allOf"][0], home, *names)
         if reference := schema.get("$ref"):
             return self._refer(reference.rpartition("/")[2])
         if schema.get("x-kubernetes-int-or-string") or schema.get("format") == "int-or-string":
@@ -157,8 +174,8 @@ class Definitions:
         match schema.get("type"):
             case "array":
                 return f"list[{self._entry(schema.get('items', {}), f'{home}[]', *names)}]"
-            case "object" if schema.get(PRESERVE):
-                return "dict[str, Any]"  # a class would drop what it does not know
+            case "object" if schema.get(PRESERVE) or any(map(_UNNAMEABLE.search, schema.get("properties", ()))):
+                return "dict[str, Any]"  # a class would drop what it does not know, or cannot have
             case "object" if schema.get("properties"):
                 return self._add(home, self._free(home, *names), schema).name
             case "object":
@@ -173,8 +190,7 @@ class Definitions:
 
     def _entry(self, schema: Any, home: str, *names: str) -> str:
         """What each entry of a list or a map holds."""
-        annotation = self._annotation(schema, home, *map(_singular, names), *names)
-        return f"{annotation} | None" if schema.get("nullable") and annotation != "Any" else annotation
+        return self._annotation(schema, home, *map(_singular, names), *names)
 
     def _refer(self, definition: str) -> str:
         if known := _KNOWN.get(definition):
@@ -208,7 +224,13 @@ def sent_as(name: str) -> str:
 
 
 def zero_of(annotation: str) -> str | None:
-    """What a field shows that nobody has written; `None`: nothing that its type has."""
+    """What a field shows that nobody has written; `None`: nothing that its type has.
+
+    >>> zero_of("int"), zero_of("int | None"), zero_of("datetime")
+    ('0', 'None', None)
+    """
+    if annotation.endswith(" | None"):
+        return "None"
     return _ZEROS.get(annotation) or _EMPTY.get(annotation[:5])
 
 

@@ -40,12 +40,6 @@ _SCALARS: Final[dict[Any, Schema]] = {
     uuid.UUID: {"type": "string", "format": "uuid"},
 }
 _LISTS: Final = (list, tuple, set, frozenset, Sequence, AbstractSet, Iterable)
-_COLUMN_TYPES: Final[dict[str, ColumnType]] = {
-    "string": "string",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "boolean",
-}
 
 
 class Field(NamedTuple):
@@ -87,9 +81,15 @@ def schema_of(annotation: Any, walk: Walk, *, none_is_absent: bool = False) -> S
     Raises: ConfigurationError for what cannot be a schema.
     """
     bare, markers = _unwrap(annotation)
-    choices = [choice for choice in _choices(bare) if choice is not NoneType]
-    schema = _union_schema(choices, walk) if len(choices) != 1 else _one_schema(choices[0], walk)
-    if len(choices) < len(_choices(bare)):
+    union = _choices(bare)
+    choices = [choice for choice in union if choice not in (NoneType, msgspec.UnsetType)]
+    if len(choices) == len(union) == 1:
+        schema = _one_schema(bare, walk)
+    elif len(choices) == 1:  # with what stands beside that one
+        schema = schema_of(choices[0], walk, none_is_absent=none_is_absent)
+    else:
+        schema = _union_schema(choices, walk)
+    if NoneType in union:
         schema["nullable"] = True
     constrain(schema, markers, walk.place)
     if schema.get("nullable") and "enum" in schema:
@@ -193,7 +193,7 @@ def _choices(bare: Any) -> tuple[Any, ...]:
 
 
 def _union_schema(choices: list[Any], walk: Walk) -> Schema:
-    plain = {_unwrap(choice)[0] for choice in choices if choice is not msgspec.UnsetType}
+    plain = {_unwrap(choice)[0] for choice in choices}
     if len(plain) == 1:
         return schema_of(next(iter(plain)), walk)
     if plain == {int, str}:
@@ -209,8 +209,6 @@ def _union_schema(choices: list[Any], walk: Walk) -> Schema:
 
 def _one_schema(bare: Any, walk: Walk) -> Schema:
     origin = get_origin(bare) or bare
-    if get_origin(bare) is Annotated:
-        return schema_of(bare, walk)
     if bare in (Any, object, msgspec.Raw):
         return {PRESERVE: True}
     if isinstance(bare, type) and bare in _SCALARS:
@@ -227,7 +225,7 @@ def _one_schema(bare: Any, walk: Walk) -> Schema:
         if issubclass(origin, SlimMeta):
             return {"type": "object", PRESERVE: True}
         if issubclass(origin, msgspec.Struct) or dataclasses.is_dataclass(origin):
-            return object_schema(bare, walk) if origin is bare else object_schema(origin, walk)
+            return object_schema(origin, walk)
         if hasattr(origin, "model_json_schema"):
             return foreign_schema(origin, walk.place)
     raise ConfigurationError(
@@ -274,7 +272,7 @@ def _column_of(column: Column, schema: Schema, walk: Walk) -> Column:
             f"{walk.place}: {column.name} cannot be a column, since there are many of it; write `columns=[Column("
             "name, path)]` behind the class's name, with a path to one of them"
         )
-    plain = _COLUMN_TYPES.get(schema.get("type", ""))
+    plain = schema.get("type") if schema.get("type") in get_args(ColumnType) else None
     shown = column.type or ("date" if schema.get("format") == "date-time" else plain)
     if shown is None and INT_OR_STRING not in schema:
         raise ConfigurationError(f"{walk.place}: {column.name} cannot be a column: it is no single value")

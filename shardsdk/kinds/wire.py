@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from functools import lru_cache
+from typing import Any, Final, cast
 
 import msgspec
 
 from shardsdk.kinds.base import Kind, resource_of
 
+#: What may have a set in it, or be one.
+_NESTED: Final = (dict, list, tuple)
+
 
 def body_of(thing: Kind) -> dict[str, Any]:
     """The object as it is sent: `apiVersion` and `kind` included, what has its default value left out.
+
+    A spec that is empty stays where the class requires one, or has None for an object without it.
 
     Raises: ConfigurationError for a class that is bound to no resource.
 
@@ -26,14 +33,41 @@ def body_of(thing: Kind) -> dict[str, Any]:
     resource = resource_of(thing)
     fields = encode(thing)
     for part in ("spec", "status"):
-        if fields.get(part) in ({}, None):
+        there = fields.get(part)
+        if there is None or (there == {} and (part == "status" or _is_made(thing, part))):
             fields.pop(part, None)
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, **fields}
 
 
+def _is_made(thing: Kind, part: str) -> bool:
+    """Whether one that is sent without this part has an empty one all the same."""
+    defaults = dict(zip(reversed(thing.__struct_fields__), reversed(thing.__struct_defaults__), strict=False))
+    return defaults.get(part, msgspec.NODEFAULT) not in (None, msgspec.NODEFAULT)
+
+
 def encode(value: Any) -> Any:
-    """What JSON has for a value: field names as on the wire, what has its default value left out."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
+    """What JSON has for a value: field names as on the wire, what has its default value left out.
+
+    Sets are lists in an order of their own: Python's is another one in each process, and what is sent anew would be
+    written anew.
+    """
+    return _in_order(value, msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model))
+
+
+def _in_order(value: Any, sent: Any) -> Any:
+    """`sent`, what msgspec has made of `value`, with the sets in it in order."""
+    if type(sent) not in _NESTED:
+        return sent
+    if isinstance(value, set | frozenset):
+        return sorted(map(encode, value), key=msgspec.json.encode)
+    if isinstance(value, list | tuple):
+        return list(map(_in_order, value, sent))
+    if isinstance(value, dict):
+        pairs = zip(value.values(), sent.items(), strict=True)
+        return {name: _in_order(inner, each) for inner, (name, each) in pairs}
+    if isinstance(sent, dict) and (names := _names(cast("Any", type(value)))):
+        return {name: _in_order(getattr(value, names.get(name, ""), None), each) for name, each in sent.items()}
+    return sent
 
 
 def merge_patch_of(value: Any) -> Any:
@@ -42,27 +76,32 @@ def merge_patch_of(value: Any) -> Any:
     For what must not stay as somebody, or an earlier call, left it: a status of
     which a count has gone back to 0.
     """
-    if isinstance(value, msgspec.Struct):
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
         return {name: merge_patch_of(each) for name, each in fields_sent(value).items()}
     if hasattr(value, "model_dump"):
         return fields_sent(value)
     if isinstance(value, dict):
         return {encode(key): merge_patch_of(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [encode(each) for each in value]
-    if isinstance(value, set | frozenset):  # two that are equal need not have one order
-        return sorted((encode(each) for each in value), key=msgspec.json.encode)
-    return None if value is None else encode(value)
+    return encode(value)
 
 
 def fields_sent(value: Any) -> Any:
     """What an object has by its fields' names on the wire, defaults and None included; anything else as JSON has it."""
-    if isinstance(value, msgspec.Struct):
-        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        return {sent: getattr(value, name) for sent, name in names}
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
+        fields = {sent: getattr(value, name, msgspec.UNSET) for sent, name in _names(cast("Any", type(value))).items()}
+        return {sent: each for sent, each in fields.items() if each is not msgspec.UNSET}
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
+        whole = value.model_dump(mode="json", by_alias=True)
+        return _as_sent(value, whole, whole)
     return value if isinstance(value, dict) else encode(value)
+
+
+@lru_cache(maxsize=1024)
+def _names(model: type[Any]) -> dict[str, str]:
+    """The fields of a Struct or a dataclass by their names on the wire; of anything else none."""
+    if issubclass(model, msgspec.Struct):
+        return dict(zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True))
+    return {each.name: each.name for each in dataclasses.fields(model)} if dataclasses.is_dataclass(model) else {}
 
 
 def written_out(value: Any) -> dict[str, Any]:
@@ -88,31 +127,35 @@ def dump_model(value: Any) -> Any:
 
     Raises: NotImplementedError for what is no model either.
     """
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value)
     if hasattr(value, "model_dump"):  # pydantic's, and so those of the kubernetes package
         whole, sent = (value.model_dump(mode="json", by_alias=True, exclude_none=each) for each in (False, True))
-        return _with_nulls_of(value, whole, sent)
+        return _as_sent(value, whole, sent)
     raise NotImplementedError(f"cannot send {value!r}: neither msgspec nor model_dump knows it")
 
 
-def _with_nulls_of(value: Any, whole: Any, sent: Any) -> Any:
-    """`sent`, with null for those fields of pydantic's that are None and would not be if they were absent.
+def _as_sent(value: Any, whole: Any, sent: Any) -> Any:
+    """`sent` with its sets in order, and null for those fields of pydantic's that are None and absent would not be.
 
     `whole` is what the class itself has with its nulls: what that does not show (an excluded field, say) is not sent.
     What serializers of the class's own have made of a value is left as it is.
     """
+    if isinstance(value, set | frozenset) and isinstance(sent, list):
+        return sorted(sent, key=msgspec.json.encode)
     if isinstance(sent, list):
         alike = isinstance(value, list | tuple) and isinstance(whole, list) and len(value) == len(whole) == len(sent)
-        return [_with_nulls_of(*each) for each in zip(value, whole, sent, strict=True)] if alike else sent
+        return [_as_sent(*each) for each in zip(value, whole, sent, strict=True)] if alike else sent
     if not isinstance(sent, dict) or not isinstance(whole, dict):
         return sent
     if isinstance(value, dict):
         values = {str(encode(key)): each for key, each in value.items()}
-        return {name: _with_nulls_of(values.get(name), whole.get(name), each) for name, each in sent.items()}
+        return {name: _as_sent(values.get(name), whole.get(name), each) for name, each in sent.items()}
     completed = dict(sent)
     for field, declared in getattr(type(value), "model_fields", {}).items():
         name, inner = declared.serialization_alias or field, getattr(value, field)
         if name in sent:
-            completed[name] = _with_nulls_of(inner, whole.get(name), sent[name])
+            completed[name] = _as_sent(inner, whole.get(name), sent[name])
         elif inner is None and declared.default is not None and name in whole:
             completed[name] = None
     return completed

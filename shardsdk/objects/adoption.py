@@ -65,15 +65,20 @@ async def claim(context: Context[Any], resource: Resource, selector: Selector) -
     _check(context, resource)
     namespace = context.metadata.namespace or None
     uid = context.metadata.uid
+    # Before the list: one that is selected meanwhile has another version by then, and the patch names this one.
+    known = list(map(metadata_of, context.children(resource)))
     children: list[PartialObject] = []
     orphans: list[PartialObject] = []
     async for page in context.api.stream(resource, namespace, selector=selector):
-        children += [found for found in page if _controlled_by(found, uid)]
-        orphans += [found for found in page if found.metadata.controller is None]
+        for found in page:
+            if (owner := found.metadata.controller) is None:
+                orphans.append(found)
+            elif owner.uid == uid:
+                children.append(found)
     selected = {child.metadata.uid for child in children}
     released: list[PartialObject] = []
     if context.metadata.deletion_timestamp is None:
-        stale = [child for child in map(metadata_of, context.children(resource)) if child.uid not in selected]
+        stale = [child for child in known if child.uid not in selected]
         freed = [await release(context, resource, child) for child in stale]
         released = [each for each in freed if each is not None]
     adopted = await _adopt_all(context, resource, [each for each in orphans if _may_be_adopted(each)])
@@ -170,11 +175,6 @@ def _check(context: Context[Any], resource: Resource) -> None:
             " .owns(…) for them"
         )
     check_reference(context.main, context.metadata, resource, context.metadata.namespace, f"{resource.kind} to adopt")
-
-
-def _controlled_by(found: PartialObject, uid: str) -> bool:
-    controller = found.metadata.controller
-    return controller is not None and controller.uid == uid
 
 
 def _may_be_adopted(orphan: PartialObject) -> bool:

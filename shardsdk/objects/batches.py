@@ -19,8 +19,8 @@ R = TypeVar("R")
 MAX_BATCH: Final = 64
 
 
-async def slow_start_batch(calls: Sequence[Callable[[], Awaitable[R]]], *, first: int = 1) -> list[R]:
-    """Call all of `calls`, `first` at once and then twice as many each time (up to `MAX_BATCH`).
+async def slow_start_batch(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
+    """Call all of `calls`, one at first and then twice as many each time (up to `MAX_BATCH`).
 
     Gives the answers in the order of `calls`.
 
@@ -29,9 +29,9 @@ async def slow_start_batch(calls: Sequence[Callable[[], Awaitable[R]]], *, first
     Cancelled, it cancels the batch that runs and waits for it.
     """
     answers: list[R] = []
-    size = max(first, 1)
+    size = 1
     while len(answers) < len(calls):
-        batch = [asyncio.ensure_future(call()) for call in calls[len(answers) : len(answers) + size]]
+        batch = [asyncio.create_task(_made(call)) for call in calls[len(answers) : len(answers) + size]]
         try:
             await asyncio.wait(batch)
         except asyncio.CancelledError:
@@ -43,6 +43,11 @@ async def slow_start_batch(calls: Sequence[Callable[[], Awaitable[R]]], *, first
         answers += [each.result() for each in batch]
         size = min(2 * size, MAX_BATCH)
     return answers
+
+
+async def _made(call: Callable[[], Awaitable[R]]) -> R:
+    """Also what `call` raises before there is something to await is the error of one call of the batch."""
+    return await call()
 
 
 def _raise_first(batch: Sequence[asyncio.Future[R]], before: int, wanted: int) -> None:

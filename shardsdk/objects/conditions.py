@@ -18,6 +18,7 @@ import msgspec
 
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kinds.conditions import Condition, merge_conditions
+from shardsdk.kinds.wire import encode
 from shardsdk.reconcile.context import Context
 
 
@@ -30,11 +31,18 @@ class _Conditioned(msgspec.Struct, frozen=True):
 
 
 def find_condition(thing: object, condition_type: str) -> Condition | None:
-    """The condition of this type on an object (a dict, or a model with `status.conditions`); `None`: there is none."""
-    status = _part(thing, "status")
-    shown = (each for each in _part(status, "conditions") or () if isinstance(each, dict | msgspec.Struct))
+    """The condition of this type on an object (a dict, or a model with `status.conditions`); `None`: there is none.
+
+    Raises: ValidationError for one without a status, or which has something else in its fields.
+    """
+    shown = _part(_part(thing, "status"), "conditions") or ()
     found = next((each for each in shown if _part(each, "type") == condition_type), None)
-    return None if found is None else msgspec.convert(_fields(found), Condition, strict=False)
+    if found is None:
+        return None
+    names = zip(Condition.__struct_fields__, Condition.__struct_encode_fields__, strict=True)
+    fields = {sent: _part(found, sent if isinstance(found, dict) else name) for name, sent in names}
+    written = encode({sent: value for sent, value in fields.items() if value is not None})
+    return msgspec.convert(written, Condition, strict=False)
 
 
 async def set_conditions(context: Context[Any], *wanted: Condition) -> bool:
@@ -47,7 +55,10 @@ async def set_conditions(context: Context[Any], *wanted: Condition) -> bool:
 
     Raises: Conflict, NotFound (no status subresource, or no object).
     """
-    there = _shown(context.object) if metadata_of(context.object).resource_version == context.version else None
+    # As the cache has it: `context.object` is the user's to change.
+    cached = context.cache(context.main).peek(context.request)
+    known = cached is not None and metadata_of(cached).resource_version == context.version
+    there = _shown(cached) if known else None
     if there is None:
         there = await _read(context)
     generation = context.metadata.generation

@@ -83,7 +83,7 @@ def _named(resource: GroupResource, part: str) -> str:
 
 def _built_in(resource: GroupResource) -> str | None:
     """The name of the class in `shardsdk.kinds`; `None`: it has none."""
-    named = (getattr(kinds, name) for names in kinds.builtin.HOMES.values() for name in names)
+    named = (getattr(kinds, name) for name in kinds.builtin.__all__)
     classes = (each for each in named if isinstance(each, type) and issubclass(each, kinds.Kind))
     return next((each.__name__ for each in classes if kinds.resource_of(each).group_resource == resource), None)
 

@@ -715,395 +715,103 @@ __all__ = [
     "WindowsSecurityContextOptions",
 ]
 
-#: Where each name is defined.
-HOMES: Final[dict[str, tuple[str, ...]]] = {
-    "clusterrole": (
-        "AggregationRule",
-        "ClusterRole",
-    ),
-    "clusterrolebinding": (
-        "ClusterRoleBinding",
-    ),
-    "configmap": (
-        "ConfigMap",
-    ),
-    "controllerrevision": (
-        "ControllerRevision",
-    ),
-    "cronjob": (
-        "CronJob",
-        "CronJobSpec",
-        "CronJobStatus",
-        "JobTemplateSpec",
-    ),
-    "daemonset": (
-        "DaemonSet",
-        "DaemonSetCondition",
-        "DaemonSetSpec",
-        "DaemonSetStatus",
-        "DaemonSetUpdateStrategy",
-        "RollingUpdateDaemonSet",
-    ),
-    "deployment": (
-        "Deployment",
-        "DeploymentCondition",
-        "DeploymentSpec",
-        "DeploymentStatus",
-        "DeploymentStrategy",
-        "RollingUpdateDeployment",
-    ),
-    "endpointslice": (
-        "Endpoint",
-        "EndpointConditions",
-        "EndpointHints",
-        "EndpointPort",
-        "EndpointSlice",
-        "ForNode",
-        "ForZone",
-    ),
-    "event": (
-        "Event",
-        "EventSeries",
-        "EventSource",
-    ),
+#: Where each name is defined: those of a module in one text.
+HOMES: Final = {
+    "clusterrole": "AggregationRule ClusterRole",
+    "clusterrolebinding": "ClusterRoleBinding",
+    "configmap": "ConfigMap",
+    "controllerrevision": "ControllerRevision",
+    "cronjob": "CronJob CronJobSpec CronJobStatus JobTemplateSpec",
+    "daemonset": "DaemonSet DaemonSetCondition DaemonSetSpec DaemonSetStatus DaemonSetUpdateStrategy RollingUpdateDaemonSet",
+    "deployment": "Deployment DeploymentCondition DeploymentSpec DeploymentStatus DeploymentStrategy RollingUpdateDeployment",
+    "endpointslice": "Endpoint EndpointConditions EndpointHints EndpointPort EndpointSlice ForNode ForZone",
+    "event": "Event EventSeries EventSource",
     "horizontalpodautoscaler": (
-        "ContainerResourceMetricSource",
-        "ContainerResourceMetricStatus",
-        "CrossVersionObjectReference",
-        "ExternalMetricSource",
-        "ExternalMetricStatus",
-        "HPAScalingPolicy",
-        "HPAScalingRules",
-        "HorizontalPodAutoscaler",
-        "HorizontalPodAutoscalerBehavior",
-        "HorizontalPodAutoscalerCondition",
-        "HorizontalPodAutoscalerSpec",
-        "HorizontalPodAutoscalerStatus",
-        "MetricIdentifier",
-        "MetricSpec",
-        "MetricStatus",
-        "MetricTarget",
-        "MetricValueStatus",
-        "ObjectMetricSource",
-        "ObjectMetricStatus",
-        "PodsMetricSource",
-        "PodsMetricStatus",
-        "ResourceMetricSource",
-        "ResourceMetricStatus",
+        "ContainerResourceMetricSource ContainerResourceMetricStatus CrossVersionObjectReference "
+        "ExternalMetricSource ExternalMetricStatus HPAScalingPolicy HPAScalingRules HorizontalPodAutoscaler "
+        "HorizontalPodAutoscalerBehavior HorizontalPodAutoscalerCondition HorizontalPodAutoscalerSpec "
+        "HorizontalPodAutoscalerStatus MetricIdentifier MetricSpec MetricStatus MetricTarget MetricValueStatus "
+        "ObjectMetricSource ObjectMetricStatus PodsMetricSource PodsMetricStatus ResourceMetricSource "
+        "ResourceMetricStatus "
     ),
     "ingress": (
-        "HTTPIngressPath",
-        "HTTPIngressRuleValue",
-        "Ingress",
-        "IngressBackend",
-        "IngressLoadBalancerIngress",
-        "IngressLoadBalancerStatus",
-        "IngressPortStatus",
-        "IngressRule",
-        "IngressServiceBackend",
-        "IngressSpec",
-        "IngressStatus",
-        "IngressTLS",
-        "ServiceBackendPort",
+        "HTTPIngressPath HTTPIngressRuleValue Ingress IngressBackend IngressLoadBalancerIngress "
+        "IngressLoadBalancerStatus IngressPortStatus IngressRule IngressServiceBackend IngressSpec IngressStatus "
+        "IngressTLS ServiceBackendPort "
     ),
-    "ingressclass": (
-        "IngressClass",
-        "IngressClassParametersReference",
-        "IngressClassSpec",
-    ),
-    "job": (
-        "Job",
-        "JobCondition",
-        "JobStatus",
-        "UncountedTerminatedPods",
-    ),
-    "lease": (
-        "Lease",
-        "LeaseSpec",
-    ),
-    "limitrange": (
-        "LimitRange",
-        "LimitRangeItem",
-        "LimitRangeSpec",
-    ),
-    "mutatingwebhookconfiguration": (
-        "MutatingWebhook",
-        "MutatingWebhookConfiguration",
-    ),
-    "namespace": (
-        "Namespace",
-        "NamespaceCondition",
-        "NamespaceSpec",
-        "NamespaceStatus",
-    ),
+    "ingressclass": "IngressClass IngressClassParametersReference IngressClassSpec",
+    "job": "Job JobCondition JobStatus UncountedTerminatedPods",
+    "lease": "Lease LeaseSpec",
+    "limitrange": "LimitRange LimitRangeItem LimitRangeSpec",
+    "mutatingwebhookconfiguration": "MutatingWebhook MutatingWebhookConfiguration",
+    "namespace": "Namespace NamespaceCondition NamespaceSpec NamespaceStatus",
     "networkpolicy": (
-        "IPBlock",
-        "NetworkPolicy",
-        "NetworkPolicyEgressRule",
-        "NetworkPolicyIngressRule",
-        "NetworkPolicyPeer",
-        "NetworkPolicyPort",
-        "NetworkPolicySpec",
+        "IPBlock NetworkPolicy NetworkPolicyEgressRule NetworkPolicyIngressRule NetworkPolicyPeer "
+        "NetworkPolicyPort NetworkPolicySpec "
     ),
     "node": (
-        "AttachedVolume",
-        "ConfigMapNodeConfigSource",
-        "ContainerImage",
-        "DaemonEndpoint",
-        "Node",
-        "NodeAddress",
-        "NodeCondition",
-        "NodeConfigSource",
-        "NodeConfigStatus",
-        "NodeDaemonEndpoints",
-        "NodeFeatures",
-        "NodeRuntimeHandler",
-        "NodeRuntimeHandlerFeatures",
-        "NodeSpec",
-        "NodeStatus",
-        "NodeSwapStatus",
-        "NodeSystemInfo",
-        "Taint",
+        "AttachedVolume ConfigMapNodeConfigSource ContainerImage DaemonEndpoint Node NodeAddress NodeCondition "
+        "NodeConfigSource NodeConfigStatus NodeDaemonEndpoints NodeFeatures NodeRuntimeHandler "
+        "NodeRuntimeHandlerFeatures NodeSpec NodeStatus NodeSwapStatus NodeSystemInfo Taint "
     ),
-    "persistentvolume": (
-        "PersistentVolume",
-        "PersistentVolumeStatus",
-    ),
+    "persistentvolume": "PersistentVolume PersistentVolumeStatus",
     "pod": (
-        "ContainerExtendedResourceRequest",
-        "ContainerState",
-        "ContainerStateRunning",
-        "ContainerStateTerminated",
-        "ContainerStateWaiting",
-        "ContainerStatus",
-        "ContainerUser",
-        "HostIP",
-        "ImageVolumeStatus",
-        "LinuxContainerUser",
-        "NodeAllocatableResourceClaimStatus",
-        "Pod",
-        "PodCondition",
-        "PodExtendedResourceClaimStatus",
-        "PodIP",
-        "PodResourceClaimStatus",
-        "PodStatus",
-        "ResourceHealth",
-        "ResourceStatus",
-        "VolumeMountStatus",
-        "VolumeStatus",
+        "ContainerExtendedResourceRequest ContainerState ContainerStateRunning ContainerStateTerminated "
+        "ContainerStateWaiting ContainerStatus ContainerUser HostIP ImageVolumeStatus LinuxContainerUser "
+        "NodeAllocatableResourceClaimStatus Pod PodCondition PodExtendedResourceClaimStatus PodIP "
+        "PodResourceClaimStatus PodStatus ResourceHealth ResourceStatus VolumeMountStatus VolumeStatus "
     ),
-    "poddisruptionbudget": (
-        "PodDisruptionBudget",
-        "PodDisruptionBudgetSpec",
-        "PodDisruptionBudgetStatus",
-    ),
+    "poddisruptionbudget": "PodDisruptionBudget PodDisruptionBudgetSpec PodDisruptionBudgetStatus",
     "pods": (
-        "Affinity",
-        "AppArmorProfile",
-        "AzureFileVolumeSource",
-        "CSIVolumeSource",
-        "Capabilities",
-        "CephFSVolumeSource",
-        "CinderVolumeSource",
-        "ClusterTrustBundleProjection",
-        "ConfigMapEnvSource",
-        "ConfigMapKeySelector",
-        "ConfigMapProjection",
-        "ConfigMapVolumeSource",
-        "Container",
-        "ContainerPort",
-        "ContainerResizePolicy",
-        "ContainerRestartRule",
-        "ContainerRestartRuleOnExitCodes",
-        "DownwardAPIProjection",
-        "DownwardAPIVolumeFile",
-        "DownwardAPIVolumeSource",
-        "EmptyDirVolumeSource",
-        "EnvFromSource",
-        "EnvVar",
-        "EnvVarSource",
-        "EphemeralContainer",
-        "EphemeralVolumeSource",
-        "ExecAction",
-        "FileKeySelector",
-        "FlexVolumeSource",
-        "GRPCAction",
-        "GitRepoVolumeSource",
-        "GlusterfsVolumeSource",
-        "HTTPGetAction",
-        "HTTPHeader",
-        "HostAlias",
-        "ISCSIVolumeSource",
-        "ImageVolumeSource",
-        "JobSpec",
-        "KeyToPath",
-        "Lifecycle",
-        "LifecycleHandler",
-        "NodeAffinity",
-        "ObjectFieldSelector",
-        "PersistentVolumeClaimTemplate",
-        "PersistentVolumeClaimVolumeSource",
-        "PodAffinity",
-        "PodAffinityTerm",
-        "PodAntiAffinity",
-        "PodCertificateProjection",
-        "PodDNSConfig",
-        "PodDNSConfigOption",
-        "PodFailurePolicy",
-        "PodFailurePolicyOnExitCodesRequirement",
-        "PodFailurePolicyOnPodConditionsPattern",
-        "PodFailurePolicyRule",
-        "PodOS",
-        "PodReadinessGate",
-        "PodResourceClaim",
-        "PodSchedulingGate",
-        "PodSchedulingGroup",
-        "PodSecurityContext",
-        "PodSpec",
-        "PodTemplateSpec",
-        "PreferredSchedulingTerm",
-        "Probe",
-        "ProjectedVolumeSource",
-        "RBDVolumeSource",
-        "ResourceClaim",
-        "ResourceFieldSelector",
-        "ResourceRequirements",
-        "SELinuxOptions",
-        "ScaleIOVolumeSource",
-        "SeccompProfile",
-        "SecretEnvSource",
-        "SecretKeySelector",
-        "SecretProjection",
-        "SecretVolumeSource",
-        "SecurityContext",
-        "ServiceAccountTokenProjection",
-        "SleepAction",
-        "StorageOSVolumeSource",
-        "SuccessPolicy",
-        "SuccessPolicyRule",
-        "Sysctl",
-        "TCPSocketAction",
-        "Toleration",
-        "TopologySpreadConstraint",
-        "Volume",
-        "VolumeDevice",
-        "VolumeMount",
-        "VolumeProjection",
-        "WeightedPodAffinityTerm",
-        "WindowsSecurityContextOptions",
+        "Affinity AppArmorProfile AzureFileVolumeSource CSIVolumeSource Capabilities CephFSVolumeSource "
+        "CinderVolumeSource ClusterTrustBundleProjection ConfigMapEnvSource ConfigMapKeySelector "
+        "ConfigMapProjection ConfigMapVolumeSource Container ContainerPort ContainerResizePolicy "
+        "ContainerRestartRule ContainerRestartRuleOnExitCodes DownwardAPIProjection DownwardAPIVolumeFile "
+        "DownwardAPIVolumeSource EmptyDirVolumeSource EnvFromSource EnvVar EnvVarSource EphemeralContainer "
+        "EphemeralVolumeSource ExecAction FileKeySelector FlexVolumeSource GRPCAction GitRepoVolumeSource "
+        "GlusterfsVolumeSource HTTPGetAction HTTPHeader HostAlias ISCSIVolumeSource ImageVolumeSource JobSpec "
+        "KeyToPath Lifecycle LifecycleHandler NodeAffinity ObjectFieldSelector PersistentVolumeClaimTemplate "
+        "PersistentVolumeClaimVolumeSource PodAffinity PodAffinityTerm PodAntiAffinity PodCertificateProjection "
+        "PodDNSConfig PodDNSConfigOption PodFailurePolicy PodFailurePolicyOnExitCodesRequirement "
+        "PodFailurePolicyOnPodConditionsPattern PodFailurePolicyRule PodOS PodReadinessGate PodResourceClaim "
+        "PodSchedulingGate PodSchedulingGroup PodSecurityContext PodSpec PodTemplateSpec PreferredSchedulingTerm "
+        "Probe ProjectedVolumeSource RBDVolumeSource ResourceClaim ResourceFieldSelector ResourceRequirements "
+        "SELinuxOptions ScaleIOVolumeSource SeccompProfile SecretEnvSource SecretKeySelector SecretProjection "
+        "SecretVolumeSource SecurityContext ServiceAccountTokenProjection SleepAction StorageOSVolumeSource "
+        "SuccessPolicy SuccessPolicyRule Sysctl TCPSocketAction Toleration TopologySpreadConstraint Volume "
+        "VolumeDevice VolumeMount VolumeProjection WeightedPodAffinityTerm WindowsSecurityContextOptions "
     ),
-    "priorityclass": (
-        "PriorityClass",
-    ),
-    "replicaset": (
-        "ReplicaSet",
-        "ReplicaSetCondition",
-        "ReplicaSetSpec",
-        "ReplicaSetStatus",
-    ),
-    "resourcequota": (
-        "ResourceQuota",
-        "ResourceQuotaSpec",
-        "ResourceQuotaStatus",
-        "ScopeSelector",
-        "ScopedResourceSelectorRequirement",
-    ),
-    "role": (
-        "Role",
-    ),
-    "rolebinding": (
-        "RoleBinding",
-    ),
-    "secret": (
-        "Secret",
-    ),
+    "priorityclass": "PriorityClass",
+    "replicaset": "ReplicaSet ReplicaSetCondition ReplicaSetSpec ReplicaSetStatus",
+    "resourcequota": "ResourceQuota ResourceQuotaSpec ResourceQuotaStatus ScopeSelector ScopedResourceSelectorRequirement",
+    "role": "Role",
+    "rolebinding": "RoleBinding",
+    "secret": "Secret",
     "service": (
-        "ClientIPConfig",
-        "LoadBalancerIngress",
-        "LoadBalancerStatus",
-        "PortStatus",
-        "Service",
-        "ServicePort",
-        "ServiceSpec",
-        "ServiceStatus",
-        "SessionAffinityConfig",
+        "ClientIPConfig LoadBalancerIngress LoadBalancerStatus PortStatus Service ServicePort ServiceSpec "
+        "ServiceStatus SessionAffinityConfig "
     ),
-    "serviceaccount": (
-        "ServiceAccount",
-    ),
+    "serviceaccount": "ServiceAccount",
     "shared": (
-        "AWSElasticBlockStoreVolumeSource",
-        "AzureDiskVolumeSource",
-        "AzureFilePersistentVolumeSource",
-        "CSIPersistentVolumeSource",
-        "CephFSPersistentVolumeSource",
-        "CinderPersistentVolumeSource",
-        "FCVolumeSource",
-        "FlexPersistentVolumeSource",
-        "FlockerVolumeSource",
-        "GCEPersistentDiskVolumeSource",
-        "GlusterfsPersistentVolumeSource",
-        "HostPathVolumeSource",
-        "ISCSIPersistentVolumeSource",
-        "LabelSelector",
-        "LabelSelectorRequirement",
-        "LocalObjectReference",
-        "LocalVolumeSource",
-        "MatchCondition",
-        "ModifyVolumeStatus",
-        "NFSVolumeSource",
-        "NodeSelector",
-        "NodeSelectorRequirement",
-        "NodeSelectorTerm",
-        "ObjectReference",
-        "PersistentVolumeClaim",
-        "PersistentVolumeClaimCondition",
-        "PersistentVolumeClaimSpec",
-        "PersistentVolumeClaimStatus",
-        "PersistentVolumeSpec",
-        "PhotonPersistentDiskVolumeSource",
-        "PolicyRule",
-        "PortworxVolumeSource",
-        "QuobyteVolumeSource",
-        "RBDPersistentVolumeSource",
-        "RoleRef",
-        "RuleWithOperations",
-        "ScaleIOPersistentVolumeSource",
-        "SecretReference",
-        "ServiceReference",
-        "StorageOSPersistentVolumeSource",
-        "Subject",
-        "TypedLocalObjectReference",
-        "TypedObjectReference",
-        "VolumeNodeAffinity",
-        "VolumeResourceRequirements",
-        "VsphereVirtualDiskVolumeSource",
-        "WebhookClientConfig",
+        "AWSElasticBlockStoreVolumeSource AzureDiskVolumeSource AzureFilePersistentVolumeSource "
+        "CSIPersistentVolumeSource CephFSPersistentVolumeSource CinderPersistentVolumeSource FCVolumeSource "
+        "FlexPersistentVolumeSource FlockerVolumeSource GCEPersistentDiskVolumeSource "
+        "GlusterfsPersistentVolumeSource HostPathVolumeSource ISCSIPersistentVolumeSource LabelSelector "
+        "LabelSelectorRequirement LocalObjectReference LocalVolumeSource MatchCondition ModifyVolumeStatus "
+        "NFSVolumeSource NodeSelector NodeSelectorRequirement NodeSelectorTerm ObjectReference "
+        "PersistentVolumeClaim PersistentVolumeClaimCondition PersistentVolumeClaimSpec "
+        "PersistentVolumeClaimStatus PersistentVolumeSpec PhotonPersistentDiskVolumeSource PolicyRule "
+        "PortworxVolumeSource QuobyteVolumeSource RBDPersistentVolumeSource RoleRef RuleWithOperations "
+        "ScaleIOPersistentVolumeSource SecretReference ServiceReference StorageOSPersistentVolumeSource Subject "
+        "TypedLocalObjectReference TypedObjectReference VolumeNodeAffinity VolumeResourceRequirements "
+        "VsphereVirtualDiskVolumeSource WebhookClientConfig "
     ),
     "statefulset": (
-        "RollingUpdateStatefulSetStrategy",
-        "StatefulSet",
-        "StatefulSetCondition",
-        "StatefulSetOrdinals",
-        "StatefulSetPersistentVolumeClaimRetentionPolicy",
-        "StatefulSetSpec",
-        "StatefulSetStatus",
-        "StatefulSetUpdateStrategy",
+        "RollingUpdateStatefulSetStrategy StatefulSet StatefulSetCondition StatefulSetOrdinals "
+        "StatefulSetPersistentVolumeClaimRetentionPolicy StatefulSetSpec StatefulSetStatus "
+        "StatefulSetUpdateStrategy "
     ),
-    "storageclass": (
-        "StorageClass",
-        "TopologySelectorLabelRequirement",
-        "TopologySelectorTerm",
-    ),
-    "validatingwebhookconfiguration": (
-        "ValidatingWebhook",
-        "ValidatingWebhookConfiguration",
-    ),
-    "volumeattachment": (
-        "VolumeAttachment",
-        "VolumeAttachmentSource",
-        "VolumeAttachmentSpec",
-        "VolumeAttachmentStatus",
-        "VolumeError",
-    ),
+    "storageclass": "StorageClass TopologySelectorLabelRequirement TopologySelectorTerm",
+    "validatingwebhookconfiguration": "ValidatingWebhook ValidatingWebhookConfiguration",
+    "volumeattachment": "VolumeAttachment VolumeAttachmentSource VolumeAttachmentSpec VolumeAttachmentStatus VolumeError",
 }

@@ -13,11 +13,20 @@ import pytest
 
 from shardsdk.admission.review import Operation, parse_review, render_verdict
 from shardsdk.admission.webhook import Denied, FailurePolicy, Review, Sort, Webhook
-from shardsdk.kinds import EndpointSlice, Ingress, Kind, LimitRange, Pod, PolicyRule, Role
+from shardsdk.kinds import CustomResource, EndpointSlice, Ingress, Kind, LimitRange, Model, Pod, PolicyRule, Role
 from shardsdk.kube.decoding import codec_of
-from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.testing.patching import apply_json_patch
 from tests.unit.shardsdk.admission.kinds import Website, review, webhook, website
+
+
+class PickySpec(Model):
+    html: str
+
+
+class Odd(Kind):
+    resource = Resource("example.com", "v1", "odds", "Odd")
+    inside: Any = msgspec.field(default_factory=object)
 
 
 async def ask(asked: Webhook, body: bytes) -> dict[str, Any]:
@@ -250,6 +259,30 @@ async def test_what_is_no_object_of_the_kind_is_a_failure() -> None:
     assert answer["status"]["message"] == (
         "the webhook failed: TypeError: it returned 'slow'; return the Website, or nothing"
     )
+
+
+async def test_a_class_that_raises_of_itself_is_one_that_the_object_does_not_fit() -> None:
+    def refuse() -> int:
+        raise TypeError("no default")
+
+    class Picky(CustomResource[PickySpec], group="example.com", version="v1"):
+        """Raises where something is missing."""
+
+        extra: int = msgspec.field(default_factory=refuse)
+
+    asked = dataclasses.replace(webhook(lambda review: None), kind=Picky)
+    answer = await ask(asked, review("CREATE", website()))
+    assert answer["status"]["message"].endswith("Picky: TypeError: no default")
+    fits = {**website(), "extra": 1}
+    assert await ask(asked, review("UPDATE", fits, website())) == {"allowed": True}, "it can be mended"
+    assert (await ask(asked, review("DELETE", None, website())))["allowed"], "it may go"
+
+
+async def test_what_cannot_be_sent_is_a_failure_of_a_webhook_that_changes_it() -> None:
+    asked = dataclasses.replace(webhook(lambda review: None, Sort.MUTATE), kind=Odd)
+    answer = await ask(asked, review("CREATE", website()))
+    assert answer["status"]["message"].startswith("the webhook failed: NotImplementedError: cannot send")
+    assert (await ask(dataclasses.replace(asked, on_failure="Ignore"), review("CREATE", website())))["allowed"]
 
 
 async def test_a_plain_function_that_raises_stop_iteration_has_failed() -> None:

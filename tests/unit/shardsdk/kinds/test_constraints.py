@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NewType, Optional
 
 import msgspec
 import pydantic
 import pytest
+from msgspec import UnsetType
 
 from shardsdk import Model, Range
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import Length, ListType, Pattern
+from shardsdk.kinds import Column, Length, ListType, Pattern, Quantity, Rule
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.schema import begin, schema_of
 from shardsdk.kinds.wire import encode
@@ -181,3 +182,40 @@ def test_the_same_of_pydantic() -> None:
         "type": "number", "default": 0.5, "minimum": 0.25, "exclusiveMinimum": True, "maximum": 0.75
     }  # fmt: skip
     assert made["all"]["x-kubernetes-list-type"] == "atomic"
+
+
+UserId = NewType("UserId", str)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "alone"),
+    [
+        (Annotated[int, Range(1, 5)] | UnsetType, Annotated[int, Range(1, 5)]),
+        (Quantity | UnsetType, Quantity),
+        (UserId | UnsetType, UserId),
+        (Annotated[int, Range(1, 5)] | None | UnsetType, Annotated[int, Range(1, 5)] | None),
+        (Optional[UserId], Optional[str]),  # noqa: UP045  # there is no `|` of a NewType before Python 3.12
+    ],
+    ids=str,
+)
+def test_a_type_beside_which_there_is_only_nothing_is_said_whole(annotation: Any, alone: Any) -> None:
+    assert schema_of(annotation, begin("Thing")) == schema_of(alone, begin("Thing"))
+
+
+def test_a_field_that_may_be_unset_is_a_column() -> None:
+    walk = begin("Thing").into("spec")
+    schema_of(Annotated[int, Column("Size")] | UnsetType, walk)
+    assert [column.name for column in walk.columns] == ["Size"]
+
+
+def test_the_rules_of_every_base_hold_and_each_once() -> None:
+    class Base(Model, rules=[Rule("self.a > 0")]):
+        a: int = 1
+
+    class Left(Base, rules=[Rule("self.a > 1")]): ...
+
+    class Right(Base, rules=[Rule("self.a > 2")]): ...
+
+    class Both(Left, Right, rules=[Rule("self.a > 3")]): ...
+
+    assert [rule.expression for rule in Both.__rules__] == [f"self.a > {least}" for least in range(4)]

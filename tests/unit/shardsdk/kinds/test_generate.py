@@ -11,6 +11,7 @@ import pytest
 
 from shardsdk import ConfigurationError, Resource
 from shardsdk.kinds import Kind, body_of, generate, openapi_path, resource_of
+from shardsdk.kinds.wire import encode
 
 GROUP = "example.com"
 
@@ -196,15 +197,88 @@ def test_two_definitions_of_one_name_are_refused() -> None:
         generate([document], GROUP, "v1", ["Gate", "GateSpec"])
 
 
-def load_gate(**properties: Any) -> Any:
-    schema = {**GATE, "properties": properties}
-    return load(
-        generate([{**DOCUMENT, "components": {"schemas": {"com.example.v1.Gate": schema}}}], GROUP, "v1", ["Gate"])
-    )
+def load_gate(*, required: bool = False, inner_class: Any = None, **properties: Any) -> Any:
+    schema = {**GATE, "properties": properties} | ({"required": ["spec"]} if required else {})
+    schemas = {"com.example.v1.Gate": schema, "com.example.v1.Inner": inner_class or {}}
+    return load(generate([{**DOCUMENT, "components": {"schemas": schemas}}], GROUP, "v1", ["Gate"]))
 
 
-def of(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
+def of(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
+
+
+def read(module: Any, **parts: Any) -> Any:
+    return msgspec.convert({"metadata": {"name": "a"}, **parts}, module.Gate)
+
+
+TEXT = {"type": "string"}
+TIME = {"type": "string", "format": "date-time"}
+
+
+def test_an_object_without_a_status_is_read_whatever_its_status_requires() -> None:
+    gates = load_gate(status=of("last", last=TIME))
+    assert read(gates).status is None
+    assert read(gates, status={"last": "2030-01-01T00:00:00Z"}).status.last.year == 2030
+    assert read(load_gate(status=of("by", "n", by={**TEXT, "nullable": True}, n={"type": "integer"}))).status.n == 0
+
+
+@pytest.mark.parametrize(
+    ("required", "spec", "absent"),
+    [
+        (True, of("url", url=TEXT), "refused"),
+        (False, of("url", url=TEXT), None),
+        (True, of(url=TEXT), "refused"),
+        (False, of(url=TEXT), {}),
+        (True, of(url=TEXT) | {"default": {}}, {}),
+        (False, of("url", url=TEXT) | {"default": {"url": "a"}}, "refused"),
+        (True, of(url=TEXT) | {"nullable": True}, "refused"),
+    ],
+)
+def test_a_spec_may_be_absent_where_the_server_may_have_none(required: bool, spec: Any, absent: Any) -> None:
+    gates = load_gate(spec=spec, required=required)
+    assert body_of(read(gates, spec={"url": "a"}))["spec"] == {"url": "a"}
+    if absent == "refused":
+        with pytest.raises(msgspec.ValidationError, match="missing required field `spec`"):
+            read(gates)
+    else:
+        assert encode(read(gates).spec) == absent
+
+
+def test_an_empty_spec_that_is_required_is_sent() -> None:
+    gates = load_gate(spec=of(url=TEXT), required=True)
+    assert body_of(gates.Gate("a", spec=gates.GateSpec()))["spec"] == {}
+    gates = load_gate(spec=of(url=TEXT))
+    assert "spec" not in body_of(gates.Gate("a"))
+
+
+def test_what_may_be_null_is_read_and_sent_though_it_is_required() -> None:
+    null = {**TEXT, "nullable": True}
+    inner = {"allOf": [{"$ref": "#/components/schemas/com.example.v1.Inner"}], "nullable": True}
+    gates = load_gate(spec=of("owner", "inner", owner=null, other=null, inner=inner), inner_class=of(url=TEXT))
+    sent = {"owner": None, "inner": None}
+    assert body_of(read(gates, spec=sent))["spec"] == sent
+    assert read(gates, spec={**sent, "other": None, "inner": {"url": "b"}}).spec.inner.url == "b"
+
+
+@pytest.mark.parametrize("kind", ["Any", "ClassVar", "Condition", "Kind", "Model", "ObjectMeta", "Resource"])
+def test_a_kind_that_is_called_like_what_classes_are_made_of_is_another_class(kind: str) -> None:
+    known = {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Condition"}
+    given = {"x-kubernetes-group-version-kind": [{"group": GROUP, "version": "v1", "kind": kind}]}
+    status = of("n", n={"type": "integer"}, conditions={"type": "array", "items": known})
+    schema = of(spec=of(url=TEXT, free={}), status=status) | given
+    paths = {f"/apis/{GROUP}/v1/namespaces/{{namespace}}/things/{{name}}": action(kind)}
+    text = generate([{"paths": paths, "components": {"schemas": {"com.example.v1.It": schema}}}], GROUP, "v1")
+    made = getattr(load(text), f"{kind}_")
+    assert (made.__name__, resource_of(made).kind) == (f"{kind}_", kind)
+    conditions = [{"type": "Ready", "status": "True"}]
+    thing = msgspec.convert({"metadata": {}, "spec": {"url": "a"}, "status": {"conditions": conditions}}, made)
+    assert (thing.spec.url, thing.status.n, thing.status.conditions[0].type) == ("a", 0, "Ready")
+
+
+def test_what_has_a_field_that_no_class_can_have_is_a_map() -> None:
+    gates = load_gate(spec=of(odd=of(**{'a"b': TEXT}), url=TEXT))
+    spec = {"odd": {'a"b': "c"}, "url": "d"}
+    assert body_of(read(gates, spec=spec))["spec"] == spec
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["one before many", "many before one"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -68,6 +69,44 @@ async def test_orphans_that_are_selected_are_adopted_with_the_shards_label_in_th
     assert (controller(rig, "one"), controller(rig, "two"), controller(rig, "other")) == ("a", "a", None)
     assert (shard_of(rig, "one"), shard_of(rig, "other")) == ("shard-1", None)
     assert rig.api.writes == [("patch", "configmaps", "one"), ("patch", "configmaps", "two")]
+
+
+@in_virtual_time
+async def test_a_child_that_is_selected_again_while_the_list_comes_is_not_released(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("a")
+    outcomes: list[str] = []
+
+    async def relabel(app: str) -> None:
+        await rig.api.patch(CONFIGMAPS, "one", "default", {"metadata": {"labels": {"app": app}}})
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        if not context.children(CONFIGMAPS):
+            metadata = {"name": "one", "labels": {"app": "db"}, "ownerReferences": [context.controller_reference()]}
+            await context.api.create(CONFIGMAPS, {"metadata": metadata}, "default")
+            return
+        if not outcomes:
+            listed = context.api.stream
+
+            async def slowly(*given: Any, **named: Any) -> AsyncIterator[Any]:
+                async for page in listed(*given, **named):
+                    yield page
+                await relabel("web")
+                await clock.sleep(1)
+
+            context.api.stream = slowly  # type: ignore[method-assign]
+        try:
+            claimed = await claim(context, CONFIGMAPS, WEB)
+        except Conflict:
+            outcomes.append("conflict")
+            raise
+        outcomes.append(f"{len(claimed.children)} kept, {len(claimed.released)} released")
+
+    async with rig.shard(reconcile):
+        await clock.sleep(60)
+    assert controller(rig, "one") == "a"
+    assert outcomes[0] == "conflict"
+    assert set(outcomes[1:]) == {"1 kept, 0 released"}
 
 
 @in_virtual_time

@@ -59,8 +59,8 @@ async def test_batches_double_until_everything_is_done(clock: VirtualClock) -> N
 @in_virtual_time
 async def test_batches_do_not_grow_without_bounds(clock: VirtualClock) -> None:
     call = Calls(clock)
-    await slow_start_batch([call(number) for number in range(4 * MAX_BATCH)], first=MAX_BATCH // 2)
-    assert max(call.batches) == MAX_BATCH
+    await slow_start_batch([call(number) for number in range(4 * MAX_BATCH)])
+    assert max(call.batches) == MAX_BATCH == 64
 
 
 @in_virtual_time
@@ -89,6 +89,19 @@ async def test_a_cancelled_batch_leaves_nothing_running(clock: VirtualClock) -> 
     running.cancel()
     await asyncio.wait([running])
     assert call.cancelled == 4
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
+async def test_a_call_that_raises_at_once_is_waited_for_like_any_other(clock: VirtualClock) -> None:
+    call = Calls(clock)
+
+    def build() -> Coroutine[Any, Any, int]:
+        raise ValueError("no body for it")
+
+    with pytest.raises(ValueError, match="no body") as raised:
+        await slow_start_batch([call(0), call(1), build])
+    assert raised.value.__notes__ == ["2 of 3 calls had succeeded when this one failed"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

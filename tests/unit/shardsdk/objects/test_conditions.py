@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pydantic
+import pytest
+from kubernetes.aio.client import V1DeploymentCondition
 
 from shardsdk.cache.objects import Request
 from shardsdk.errors import Conflict
 from shardsdk.kinds import (
     Condition,
     ConditionStatus,
+    CustomResource,
     Deployment,
     DeploymentCondition,
     DeploymentSpec,
     DeploymentStatus,
     LabelSelector,
+    Model,
     PodTemplateSpec,
 )
 from shardsdk.kinds.conditions import merge_conditions
@@ -168,3 +175,58 @@ def test_conditions_are_found_in_dicts_and_models_alike() -> None:
     available = find_condition(Deployment("a", spec=minimal, status=status), "Available")
     assert available == Condition("Available", "True", message="it runs")
     assert find_condition(PartialObject(ObjectMeta()), "Ready") is None
+
+
+@dataclass
+class PlainCondition:
+    type: str
+    status: str
+    last_transition_time: datetime | None = None
+
+
+class ParsedCondition(pydantic.BaseModel):
+    type: str
+    status: str
+    last_transition_time: datetime | None = pydantic.Field(None, alias="lastTransitionTime")
+
+
+@pytest.mark.parametrize("model", [PlainCondition, ParsedCondition, V1DeploymentCondition])
+def test_conditions_are_found_whatever_their_class_is_made_with(model: Any) -> None:
+    time = datetime(2030, 1, 1, tzinfo=UTC)
+    name = "last_transition_time" if model is PlainCondition else "lastTransitionTime"
+    thing = SimpleNamespace(status=SimpleNamespace(conditions=[model(type="Ready", status="True", **{name: time})]))
+    assert find_condition(thing, "Ready") == Condition("Ready", "True", last_transition_time="2030-01-01T00:00:00Z")
+
+
+class SiteStatus(Model):
+    count: int = 0
+    conditions: list[Condition] = []
+
+
+class Site(CustomResource[None, SiteStatus], group="example.com", version="v1"):
+    """Has conditions that its class shows whole."""
+
+
+@pytest.mark.parametrize("change", ["replaced", "set beforehand"])
+@in_virtual_time
+async def test_what_the_reconcile_does_to_its_own_copy_is_not_taken_for_what_is_there(
+    clock: VirtualClock, change: str
+) -> None:
+    rig = Rig(clock)
+    site(rig)
+    other = {"type": "Other", "status": "True"}
+    rig.server.patch(SITES, "a", "default", {"status": {"conditions": [other]}}, subresource="status")
+    wanted = Condition("Ready", "True", "Because", "it is", "2030-01-01T00:00:00Z", 1)
+    told: list[bool] = []
+
+    async def reconcile(context: Context[Any]) -> None:
+        if change == "replaced":
+            context.object.status = SiteStatus(count=3)
+        else:
+            context.object.status.conditions.append(wanted)
+        told.append(await set_conditions(context, wanted))
+
+    async with rig.shard(reconcile, of=SITES, models={SITES: Site}):
+        await asyncio.sleep(1)
+    assert told[0]
+    assert [each["type"] for each in conditions(rig)] == ["Other", "Ready"]
