@@ -111,10 +111,7 @@ def rbac(
 ) -> None:
     """`shardsdk rbac`.  Raises: ConfigurationError, with what to write instead."""
     ring = parse_ring_name(ring).ring
-    mains, children = (
-        [_read_resource(text) for text in _split(main)],
-        [_read_resource(each) for each in _split(controlled)],
-    )
+    mains, children = ([_read_resource(each) for each in _split(given)] for given in (main, controlled))
     if both := sorted(set(mains) & set(children)):
         raise ConfigurationError(f"{both[0]} is given as --main and as --controlled; a ring has it as one of them")
     if not mains:
@@ -189,7 +186,7 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, supervised: bool, *
     from shardsdk.commands.run import run as begin
 
     try:
-        return begin(Options(source, **options))
+        return begin(Options(source, supervised=supervised, **options))
     except Unloadable as error:
         if not supervised:
             raise
@@ -218,6 +215,7 @@ def run(arguments: Sequence[str], /, source: str, dev: bool, supervised: bool, *
     default=f"{SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT}",
     help=f"the sharder's ServiceAccount (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
 )
+@click.option("--former", multiple=True, metavar="RESOURCE", help="off the ring, and still with labels; repeatable")
 @click.option(
     "--hash-by",
     type=click.Choice([each.value for each in HashBy]),
@@ -249,6 +247,7 @@ def manifests(source: str, sharder: str, hash_by: str | None, helm: str | None, 
     image = options["image"]
     if image is not None and image.split() != [image]:
         raise ConfigurationError(f"--image {image!r} is no image: name it as in registry.example.com/websites:1")
+    options["former"] = [_read_resource(each) for each in _split(options["former"])]
     by = HashBy(hash_by) if hash_by is not None else None
     whole = deployed(load(source), Wanted(**options, sharder=(namespace, name), hash_by=by))
     if helm is None:

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from shardsdk.cache.objects import Request
+from shardsdk.commands.workload import HEALTH_PORT
 from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.kube.sockets import make_connector
 from shardsdk.kube.subprocesses import at_a_terminal, end
@@ -25,8 +26,6 @@ from shardsdk.protocol.names import before_port
 ANSWER_SECONDS: Final = 10.0
 #: How long `kubectl port-forward` may take to listen.
 FORWARD_SECONDS: Final = 15.0
-#: Where a pod answers, as `shardsdk manifests` and the charts have it.
-HEALTH_PORT: Final = 8081
 _LISTENING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import yaml
 
 from shardsdk.admission.certmanager import Issuer, render_certificate
-from shardsdk.commands.manifests import Deployed
+from shardsdk.commands.manifests import SHARDER_VERBS, Deployed
 from shardsdk.commands.rendering import render
 from shardsdk.commands.workload import RESOURCES, workload
 from shardsdk.errors import ConfigurationError
@@ -34,8 +34,9 @@ _IMAGE: Final = re.compile(r"(?P<repository>[^@]+?)(?::(?P<tag>[^:/@]+))?(?:@(?P
 #: Whether a value is a number, also 0.
 _GIVEN: Final = 'or {0} (eq (toString {0}) "0")'
 
-#: The whole name of an image, of its values.
+#: The whole name of an image, of its values. Of a tag that YAML has read as a number nobody knows how it was written.
 _IMAGE_VALUE: Final = (
+    '{{ if kindIs "float64" .Values.image.tag }}{{ fail "image.tag is a number; put it in quotes" }}{{ end }}'
     "{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag }}{{ end }}"
 )
 
@@ -100,6 +101,28 @@ Helm installs definitions of custom resources once and never changes them; bring
 """
 
 
+#: Further rules of the sharder's role: for what the ring lists no more, and still has labelled.
+_PLACED: Final = """\
+{{- /* What the ring lists no more keeps its labels until the sharder has taken them off. This grants nothing new. */}}
+{{- if .Capabilities.APIVersions.Has "VERSION/KIND" }}
+{{- $listed := list LISTED }}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "ROLE" }}
+{{- range $each := dig "status" "placedResources" list (lookup "VERSION" "KIND" "" "RING") }}
+{{- $group := default "" $each.group }}
+{{- range $rule := default list (get $role "rules") }}
+{{- $granted := and (has $group (default list $rule.apiGroups)) (has $each.resource (default list $rule.resources)) }}
+{{- if and $granted (not (has (list $group $each.resource) $listed)) }}
+{{- $listed = append $listed (list $group $each.resource) }}
+- apiGroups: [{{ $group | quote }}]
+  resources: [{{ $each.resource | quote }}]
+  verbs: [VERBS]
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+"""
+
+
 #: Begins what is written into `crds` and `templates`: a file there that does not is somebody else's.
 _WRITTEN: Final = "# Written by `shardsdk manifests --helm`.\n"
 
@@ -115,14 +138,11 @@ class Chart:
 
         Returns: lines on what was there, perhaps of an earlier operator, and is not of this one.
 
-        Raises: ConfigurationError when the folder holds something else.
+        Raises: ConfigurationError when the folder holds something else: no chart, that of another operator, or one
+        with a file of somebody's own where one of these belongs. Nothing is written then.
         """
-        about = folder / "Chart.yaml"
-        if folder.exists() and not about.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigurationError(f"{folder} is there and holds no chart; name another folder, or empty this one")
         files = dict(self.files)
-        if about.exists():
-            version = (yaml.safe_load(about.read_text(encoding="utf-8")) or {}).get("version", "0.1.0")
+        if (version := self._version_in(folder)) is not None:
             files["Chart.yaml"] = re.sub(r"(?m)^version: .*$", f"version: {version}", files["Chart.yaml"])
         for path in folder.glob("crds/*.yaml"):
             if _is_ours(path):
@@ -139,6 +159,37 @@ class Chart:
             elif path.exists():
                 said.append(f"{path} stays, but is not of this operator any more; is it yours? Delete it if not")
         return said
+
+    def _version_in(self, folder: Path) -> str | None:
+        """The version of this chart that is in `folder`; `None`: there is none yet.  Raises: ConfigurationError."""
+        about = folder / "Chart.yaml"
+        if not about.exists():
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise ConfigurationError(
+                    f"{folder} is there and holds no chart; name another folder, or empty this one"
+                )
+            return None
+        name, found = yaml.safe_load(self.files["Chart.yaml"])["name"], _read_about(about)
+        if found.get("name") != name:
+            raise ConfigurationError(
+                f"{folder} is there and holds the chart {found.get('name')!r}, not {name!r}; name another folder"
+            )
+        for path in (folder / file for file, text in self.files.items() if text.startswith(_WRITTEN)):
+            if path.exists() and not _is_ours(path):
+                raise ConfigurationError(
+                    f"{path} is there and not by `shardsdk manifests --helm`, which would write over it: move it, or"
+                    " name another folder"
+                )
+        return str(found.get("version", "0.1.0"))
+
+
+def _read_about(about: Path) -> dict[str, Any]:
+    """What a Chart.yaml says; nothing, where it is none."""
+    try:
+        said = yaml.safe_load(about.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        said = None
+    return said if isinstance(said, dict) else {}
 
 
 def _is_ours(path: Path) -> bool:
@@ -173,7 +224,7 @@ def chart_of(whole: Deployed) -> Chart:
         "templates/NOTES.txt": _notes(whole),
         "templates/rbac.yaml": _template(access),
         "templates/workload.yaml": _template(_opened(each) for each in pods),
-        "templates/ring.yaml": _template(opened.sharding()),
+        "templates/ring.yaml": _ring(opened),
         "templates/certificates.yaml": _certificates(opened) if whole.issuer is not None else "",
         "templates/webhooks.yaml": _template(opened.admission()),
     }
@@ -193,6 +244,24 @@ def _certificates(opened: Deployed) -> str:
     request = render_certificate(opened.pods.name, opened.pods.namespace, "@@yaml .Values.issuerRef")
     only = f'{{{{- if eq .Values.issuerRef.name "{Issuer.of_its_own(opened.pods.name).name}" }}}}'
     return f"{only}\n{own}---\n{{{{- end }}}}\n{_template([request])}"
+
+
+def _ring(opened: Deployed) -> str:
+    """The ring, and what the sharder may do with its objects, also with those that it lists no more."""
+    if not (labelled := opened.labelled()):
+        return _template(opened.sharding())
+    ring, role, binding = opened.sharding()
+    text = _PLACED
+    for name, value in {
+        "VERSION": ring["apiVersion"],
+        "KIND": ring["kind"],
+        "RING": ring["metadata"]["name"],
+        "ROLE": role["metadata"]["name"],
+        "LISTED": " ".join(f'(list "{each.group}" "{each.resource}")' for each in sorted(labelled)),
+        "VERBS": ", ".join(SHARDER_VERBS),
+    }.items():
+        text = text.replace(name, value)
+    return f"{_template([ring, role])}{text}---\n{_template([binding])}"
 
 
 def _about(whole: Deployed, image: re.Match[str]) -> str:

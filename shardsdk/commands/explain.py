@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from shardsdk.admission.configuration import NAME_LABEL
 from shardsdk.cache.objects import Request
-from shardsdk.commands.asking import HEALTH_PORT, Said, Shard, ask, forwarded
+from shardsdk.commands.asking import Said, Shard, ask, forwarded
 from shardsdk.commands.sockets import forget, sockets
+from shardsdk.commands.workload import HEALTH_PORT
 from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, NotFound, ShardingError
 from shardsdk.kube.access import load_access
 from shardsdk.kube.api import Api
@@ -34,6 +35,9 @@ from shardsdk.reconcile.explain import Wait
 #: Exit codes: it was explained; nobody who was asked has the object.
 EXPLAINED: Final = 0
 NOT_HERE: Final = 1
+
+#: How long what a process has said waits for the API server, which says no more than who holds the Lease.
+LEASES_SECONDS: Final = 3.0
 
 #: What says that a controller's cache does not have an object, or not as its own.
 _ELSEWHERE: Final = (Wait.CACHE.name, Wait.ANOTHERS.name)
@@ -63,11 +67,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What there is to say: lines for people, objects for programs, and how the command ends."""
+    """What there is to say, and how the command ends."""
 
     code: int
     lines: Sequence[str]
-    objects: Sequence[Mapping[str, Any]] = ()
 
 
 def parse_object(text: str) -> tuple[str, str]:
@@ -100,7 +103,7 @@ async def find_answer(question: Question, environ: Mapping[str, str]) -> Answer:
     if explained:
         lines = [f"{found['controller']}: {found['text']}" for found in explained]
         having = [each.shard for each in said if each.shard and any(found in explained for found in each.found)]
-        return Answer(EXPLAINED, [*lines, *await _say_leases(question, having)], explained)
+        return Answer(EXPLAINED, [*lines, *await _say_leases(question, having)])
     refusals = list(dict.fromkeys(f"{each.address}: {each.refusal}" for each in said if each.refusal))
     if not of_kind:
         kinds = sorted({str(found["resource"]) for each in said for found in each.found})
@@ -222,9 +225,14 @@ async def _say_leases(question: Question, shards: Sequence[Shard]) -> list[str]:
     if not shards:
         return []
     try:
-        async with Client(await load_access(question.kubeconfig, question.context)) as api:
+        async with (
+            asyncio.timeout(LEASES_SECONDS),
+            Client(await load_access(question.kubeconfig, question.context)) as api,
+        ):
             return [await say_lease(api, each.namespace, each.name, shards) for each in dict.fromkeys(shards)]
-    except (ConfigurationError, ShardingError):
+    except TimeoutError:
+        return [f"who holds the shard's Lease is not known: the API server gave no answer in {LEASES_SECONDS:g} s"]
+    except ShardingError:
         return []
 
 

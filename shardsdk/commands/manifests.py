@@ -57,6 +57,8 @@ class Wanted:
     stateful: bool = False
     args: Sequence[str] = ()
     sharder: tuple[str, str] = ("sharding-system", "sharder")
+    #: What its ring lists no more, and has labelled: the sharder may take the labels off.
+    former: Sequence[GroupResource] = ()
     #: What of an object its ring hashes, to name shards for ranges of that; `None`: objects carry their shard's label.
     hash_by: HashBy | None = None
     #: Have cert-manager make the webhooks' certificate; by `issuer`, if there is one already.
@@ -79,6 +81,8 @@ class Deployed:
     #: The Service and the configurations of its webhooks, for a namespace.
     webhooks: Callable[[str], Sequence[Manifest]]
     pods: Pods
+    #: What the ring lists no more, and has labelled.
+    former: Sequence[GroupResource] = ()
     #: What the ring hashes, if it assigns ranges: then the sharder touches none of its objects.
     hash_by: HashBy | None = None
     #: Who signs the webhooks' certificate, when cert-manager makes it.
@@ -136,9 +140,15 @@ class Deployed:
         }
         if self.hash_by is not None:
             return [_labelled(ring, self.pods.name)]
-        rules = rules_for(_listed(self.ring_resources), SHARDER_VERBS)
+        rules = rules_for(self.labelled(), SHARDER_VERBS)
         role = grant("ClusterRole", {"name": f"sharding:clusterring:{self.ring}"}, rules, self.sharder)
         return [_labelled(each, self.pods.name) for each in (ring, *role)]
+
+    def labelled(self) -> set[GroupResource]:
+        """What carries the ring's labels, as far as it is known here; nothing, by ranges."""
+        if self.ring is None or self.hash_by is not None:
+            return set()
+        return {*_listed(self.ring_resources), *self.former}
 
 
 def deployed(program: Program, wanted: Wanted) -> Deployed:
@@ -169,6 +179,7 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
         raise ConfigurationError(
             f"operator {name!r} is not sharded; a StatefulSet is for shards, which keep their names"
         )
+    _check_former(wanted, sharded)
     if wanted.hash_by is not None:
         _check_hashing(name, sharded, wanted.hash_by, manager.controllers)
     told = [f"--watch-namespace={each}" for each in wanted.watch_namespaces]
@@ -192,6 +203,7 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
         ring=operator.ring,
         ring_resources=ring_resources(manager.controllers),
         sharder=wanted.sharder,
+        former=wanted.former,
         hash_by=wanted.hash_by,
         webhooks=webhooks,
         pods=Pods(
@@ -221,6 +233,12 @@ def _issuer(operator: Operator, wanted: Wanted) -> Issuer | None:
             f" {'--cert-manager' if wanted.issuer is None else '--issuer'} away"
         )
     return Issuer.of_its_own(operator.name) if wanted.issuer is None else Issuer.parse(wanted.issuer)
+
+
+def _check_former(wanted: Wanted, sharded: bool) -> None:
+    """Raises: ConfigurationError where nothing has labels of a ring."""
+    if wanted.former and (not sharded or wanted.hash_by is not None):
+        raise ConfigurationError("--former is for a ring that labels objects; leave it away")
 
 
 def _sharded(specs: Iterable[ControllerSpec[Any]]) -> Iterable[ControllerSpec[Any]]:

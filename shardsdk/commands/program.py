@@ -49,7 +49,7 @@ class Program:
             return self.found.manager(**settings)
         for name, value in settings.items():
             if name == "health_address":
-                self.found.addresses = (self.found.addresses[0] or value, self.found.addresses[1])
+                self.found.addresses = (value, self.found.addresses[1])
             elif name == "metrics_address":
                 self.found.addresses = (self.found.addresses[0], value)
             elif name in ("kubeconfig", "context"):

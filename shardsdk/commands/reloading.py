@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock, SystemClock
 
@@ -45,6 +46,8 @@ async def supervise(
 
     What interrupts it (Ctrl-C, `kill %1`) goes to everybody in its process group: the program has one of its own, for
     it would take the second signal, ours, for one that ends it at once.
+
+    Raises: whatever `changes` raises, when the program has ended.
     """
     clock = clock or SystemClock()
     changed = asyncio.ensure_future(anext(changes))
@@ -69,6 +72,8 @@ async def supervise(
                 return await ended
             except StopAsyncIteration:
                 return await ended
+            finally:
+                await _stop(program)  # also where nobody can tell any more what is saved
             tell(f"{_name(saved)} changed; starting again")
             changed, failures = asyncio.ensure_future(anext(changes)), 0
     finally:
@@ -97,15 +102,31 @@ async def _await_change(
 
 
 async def saved_files(folder: Path) -> Changes:
-    """The Python files below `folder` that are saved, those of virtual environments and caches left out."""
+    """The Python files below `folder` that are saved, those of virtual environments and caches left out.
+
+    Raises: ConfigurationError when it cannot be watched.
+    """
     from watchfiles import PythonFilter, awatch
 
-    async for changes in awatch(folder, watch_filter=PythonFilter()):
+    watching = awatch(folder, watch_filter=PythonFilter())
+    while True:
+        try:
+            changes = await anext(watching)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{folder} cannot be watched: {error}; run it without --dev, or, where the system's limit is reached,"
+                " raise that: `sysctl fs.inotify.max_user_watches`, or `.max_user_instances`"
+            ) from error
+        except StopAsyncIteration:
+            return
         yield sorted({path for _, path in changes})
 
 
 def supervise_here(arguments: Sequence[str], folder: Path) -> int:
-    """`shardsdk ARGUMENTS`, started again whenever a Python file below `folder` is saved; gives the exit code."""
+    """`shardsdk ARGUMENTS`, started again whenever a Python file below `folder` is saved; gives the exit code.
+
+    Raises: ConfigurationError when the folder cannot be watched.
+    """
 
     def tell(text: str) -> None:
         sys.stderr.write(f"shardsdk: {text}\n")

@@ -20,6 +20,7 @@ from shardsdk.admission.settings import Serving
 from shardsdk.commands.loading import Unloadable, load
 from shardsdk.commands.preflight import find_namesake, find_problems
 from shardsdk.commands.program import Program
+from shardsdk.commands.reloading import UNLOADABLE
 from shardsdk.commands.sockets import socket_of
 from shardsdk.commands.terminal import TerminalFormatter
 from shardsdk.errors import (
@@ -28,7 +29,9 @@ from shardsdk.errors import (
     ConnectionFailed,
     Forbidden,
     NotFound,
+    ServerError,
     ShardingError,
+    TooManyRequests,
     Unauthorized,
 )
 from shardsdk.kube.access import answering, in_pod, load_access
@@ -72,6 +75,8 @@ class Options:
     install_crds: bool = False
     log_level: str = "info"
     log_format: str = "auto"
+    #: `--dev` has started it, and does so again.
+    supervised: bool = False
 
     def serving(self) -> Serving | None:
         """How webhooks are to be served; `None`: nothing was said.  Raises: ConfigurationError."""
@@ -102,9 +107,10 @@ def run(options: Options) -> int:
         spare_memory()
         return int(run_process(_run(program, manager, options)))
     except ShardingError as error:
-        if as_json:
-            return int(exit_code_for(error))
-        raise
+        if not as_json:
+            raise
+        code = int(exit_code_for(error))
+        return UNLOADABLE if options.supervised and isinstance(error, Unloadable) else code
 
 
 def _load(options: Options) -> tuple[Program, Manager]:
@@ -157,7 +163,7 @@ async def _prepare(
             needs = program.needs(manager, own, (options.serving() or Serving()).here())
             problem = "\n".join(await find_problems(api, needs))
             failure = ConfigurationError(problem) if problem else None
-        except (ConnectionFailed, NotInstalled) as error:
+        except (ConnectionFailed, NotInstalled, ServerError, TooManyRequests) as error:
             failure = ConfigurationError(str(error))  # nothing has begun, and whoever calls has to do something
         if failure is None:
             await _tell_of_namesake(api, manager, own, clock)

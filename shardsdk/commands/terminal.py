@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final
 
-from shardsdk.logs import fields_of, message_of, one_line, render_field, render_stack
+from shardsdk.logs import fields_of, message_of, one_line, printable, render_field, render_stack
 from shardsdk.process.mainloop import is_the_users
 
 _RESET: Final = "\x1b[0m"
@@ -33,7 +33,7 @@ class TerminalFormatter(logging.Formatter):
         colour = next(colour for least, colour in _COLOURS if record.levelno >= least)
         moment = datetime.fromtimestamp(record.created, UTC).astimezone()
         fields = " ".join(render_field(name, value) for name, value in fields_of(record).items())
-        stack = render_stack(self, record)
+        stack = printable(render_stack(self, record))
         line = f"{moment:%H:%M:%S} {self._in(colour, f'{record.levelname:<7}')} {one_line(message_of(record))}"
         return line + (f" {self._in(_FAINT, fields)}" if fields else "") + (f"\n{stack}" if stack else "")
 

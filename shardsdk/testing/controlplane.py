@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import secrets
 import shutil
 import socket
@@ -29,6 +30,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import msgspec
 import yaml
@@ -51,6 +53,18 @@ exec 3<&0; "$@" </dev/null 3<&- & child=$!
 { cat <&3 >/dev/null; kill -9 $child 2>/dev/null; } &
 exec 3<&-; wait $child
 """
+#: What watches our ends of pipes.
+_PIPED: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
+
+
+def _close_pipes() -> None:
+    """In a forked process, which would keep them open for as long as it lives."""
+    for process in _PIPED:
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+os.register_at_fork(after_in_child=_close_pipes)
 
 
 class ControlPlaneFailed(ShardingError):
@@ -60,8 +74,8 @@ class ControlPlaneFailed(ShardingError):
 class ControlPlane:
     """One etcd with one API server; a context manager, or `start` and `stop`.
 
-    `crds` are files or folders with CustomResourceDefinitions to install, extra
-    flags come last, so that they win.  Everybody who has `token` may do everything.
+    `crds` are files or folders with CustomResourceDefinitions to install, the API
+    server's extra flags come last, so that they win.  Everybody who has `token` may do everything.
     """
 
     def __init__(
@@ -70,13 +84,12 @@ class ControlPlane:
         crds: Iterable[Path] = (),
         programs: Programs | None = None,
         apiserver_flags: Sequence[str] = (),
-        etcd_flags: Sequence[str] = (),
     ) -> None:
         self.token: str = secrets.token_urlsafe(24)
         self.url: str = ""
         self._crds = list(crds)
         self._programs = programs
-        self._extra = (tuple(etcd_flags), tuple(apiserver_flags))
+        self._extra = tuple(apiserver_flags)
         self._running: list[subprocess.Popen[bytes]] = []
         self._folder: Path | None = None
 
@@ -153,11 +166,20 @@ class ControlPlane:
                 self._install(crd)
 
     def request(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
-        """Ask the API server as administrator; the decoded answer.  Raises: ControlPlaneFailed for any error."""
-        status, answer = self._ask(method, path, body, content_type)
+        """Ask the API server as administrator; the decoded answer.
+
+        Raises: ControlPlaneFailed for any error, no answer, and one that is not JSON (/readyz).
+        """
+        try:
+            status, answer = self._ask(method, path, body, content_type)
+        except (OSError, http.client.HTTPException) as error:
+            raise ControlPlaneFailed(f"{method} {path}: no answer: {str(error) or type(error).__name__}") from error
         if status >= 400:
             raise ControlPlaneFailed(f"{method} {path}: {status} {answer.decode(errors='replace')}")
-        return msgspec.json.decode(answer)
+        try:
+            return msgspec.json.decode(answer)
+        except msgspec.DecodeError as error:
+            raise ControlPlaneFailed(f"{method} {path}: {status}, which is not JSON: {answer[:80]!r}") from error
 
     # -- starting ---------------------------------------------------------------
 
@@ -166,12 +188,9 @@ class ControlPlane:
         (self._folder / "tokens.csv").write_text(f"{self.token},{_USER},{_USER},system:masters\n", encoding="utf-8")
         etcd_port, port = _free_ports(2)
         self.url = f"https://{_HOST}:{port}"
-        etcd_extra, apiserver_extra = self._extra
-        etcd = self._run(
-            "etcd", [*programs.etcd, *lone_etcd_flags(self._folder / "etcd", etcd_port, _HOST), *etcd_extra]
-        )
+        etcd = self._run("etcd", [*programs.etcd, *lone_etcd_flags(self._folder / "etcd", etcd_port, _HOST)])
         self._wait("etcd", etcd, lambda: _etcd_answers(etcd_port))
-        flags = [*_apiserver_flags(self._folder, etcd_port, port), *apiserver_extra]
+        flags = [*_apiserver_flags(self._folder, etcd_port, port), *self._extra]
         server = self._run("kube-apiserver", [*programs.kube_apiserver, *flags])
         self._wait("kube-apiserver", server, self._serves)
         self.kubeconfig.write_bytes(msgspec.json.encode(self._kubeconfig()))
@@ -184,6 +203,7 @@ class ControlPlane:
                 env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"}, cwd=self.folder,
             )  # fmt: skip
         self._running.append(process)
+        _PIPED.add(process)
         return process
 
     def _wait(self, name: str, process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> None:

@@ -317,20 +317,21 @@ class Rig:
     @property
     def writes(self) -> list[tuple[str, str, str]]:
         """(verb, resource, name) of every write but those of Events and leases, in order."""
-        return [write for write in self.api.writes if write[1] not in (EVENTS.plural, LEASES.plural)]
+        return [(each.verb, each.resource.plural, each.name) for each in self.sent]
 
     @property
     def sent(self) -> list[Operation[Any]]:
         """The same writes, with all that was sent: `body`, `subresource`, `field_manager`."""
-        return [each for each in self.api.sent if each.resource.plural not in (EVENTS.plural, LEASES.plural)]
+        return [each for each in self.api.sent if each.resource.group_resource not in _UNSHOWN]
 
     @property
     def events(self) -> list[tuple[str, str, str]]:
         """(object, reason, message) of every Event but those about leases."""
         found = self.server.objects.get(EVENTS.group_resource, {}).values()
         regarding = ((each, each["involvedObject"]) for each in found)
+        lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}.items()
         return [
-            (whom["name"], each["reason"], each["message"]) for each, whom in regarding if whom["kind"] != LEASES.kind
+            (whom["name"], each["reason"], each["message"]) for each, whom in regarding if not lease <= whom.items()
         ]
 
     @property
@@ -372,6 +373,8 @@ class Rig:
 
 
 _UNOBSERVED: Final[frozenset[GroupResource]] = frozenset({LEASES.group_resource})
+#: What every shard writes besides what its controllers do.
+_UNSHOWN: Final[frozenset[GroupResource]] = frozenset({EVENTS.group_resource, LEASES.group_resource})
 
 
 def _specs_of(given: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manager) -> list[ControllerSpec[Any]]:

@@ -29,6 +29,9 @@ RING = parse_ring_name("one")
 OTHER = parse_ring_name("two")
 SHARD, DRAIN = RING.shard, RING.drain
 
+#: As other authenticators may have it; it has to be text in CEL, and in YAML.
+ODD_NAME = 'Miles O\'Brien "<chief>" \\x'
+
 VALUES: dict[str, Any] = {
     "rings": {
         "one": {"resources": [{"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]}]},
@@ -37,8 +40,8 @@ VALUES: dict[str, Any] = {
     "admissionPolicy": {
         "enabled": True,
         "exempt": {
-            "users": [f"system:serviceaccount:{SPACE}:janitor"],
-            "groups": ["system:serviceaccounts:elsewhere"],
+            "users": [ODD_NAME, f"system:serviceaccount:{SPACE}:janitor"],
+            "groups": [ODD_NAME, "system:serviceaccounts:elsewhere"],
         },
         "shards": [{"namespace": SPACE, "serviceAccount": "controller"}],
     },

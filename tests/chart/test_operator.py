@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from localcluster import AdminClient
 from shardsdk.cli import main
 from tests.cert_manager import cert_manager_types
-from tests.chart.helm import Helm, parse
-from tests.chart.releases import Cluster
+from tests.chart.helm import Helm, HelmFailed, parse
+from tests.chart.releases import RINGS, Cluster
 from tests.sites import write_sites
 
+CLUSTER_ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 IMAGE = "registry.example.com/sites:1"
 
 
@@ -166,6 +168,14 @@ def test_what_somebody_else_has_written_stays_and_is_named(chart: Path, capsys: 
     assert f"{own} stays, but is not of this operator any more; is it yours?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("chart", [""], indirect=True)
+def test_a_tag_that_yaml_reads_as_a_number_is_refused(helm: Helm, chart: Path) -> None:
+    with pytest.raises(HelmFailed, match="tag is a number; put it in quotes"):
+        rendered(helm, chart, {"image": {"tag": 20260101}})
+    (found,) = [each for each in rendered(helm, chart, {"image": {"tag": "20260101"}}) if each["kind"] == "Deployment"]
+    assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.com/sites:20260101"
+
+
 @pytest.mark.parametrize("nothing", ["", None])
 def test_an_autoscaler_has_the_number_of_pods_to_itself(helm: Helm, chart: Path, nothing: str | None) -> None:
     for replicas in (nothing, 0, 7):
@@ -180,3 +190,30 @@ async def test_a_cluster_with_cert_manager_takes_it(cluster: Cluster, certified:
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text
     )
     assert said.count("serverside-applied") == len(parse(text))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("chart", ["sharded=True"], indirect=True)
+async def test_what_a_ring_lists_no_more_stays_in_the_sharders_role(
+    cluster: Cluster, api: AdminClient, chart: Path
+) -> None:
+    await cluster.plane.apply(Path("crds"))
+    sites, configmaps = ("example.com", "sites"), ("", "configmaps")
+    kept = [{"group": "", "resource": "configmaps", "controlled": True}, {"group": "", "resource": "pods"}]
+    file = chart.parent / "sites.py"
+    release = ("sites", str(chart), "--namespace", "default")
+    await cluster.run("install", *release)
+    try:
+        file.write_text(file.read_text().replace(", owns=[ConfigMap]", ""))
+        sys.modules.pop("sites")
+        assert main(["manifests", str(file), "--image", IMAGE, "--helm", str(chart)]) == 0
+        for placed, granted in ((kept, [configmaps, sites]), (kept, [configmaps, sites]), ([], [sites])):
+            ring = await api.patch(RINGS, "sites", {"status": {"placedResources": placed}}, subresource="status")
+            assert ring["status"]["placedResources"] == placed
+            await cluster.run("upgrade", *release)
+            rules = (await api.get(CLUSTER_ROLES, "sharding:clusterring:sites"))["rules"]
+            found = [(group, each) for rule in rules for group in rule["apiGroups"] for each in rule["resources"]]
+            # Nothing twice, and nothing that somebody has only written into the status.
+            assert sorted(found) == granted
+    finally:
+        await cluster.run("uninstall", "sites", "--namespace", "default")

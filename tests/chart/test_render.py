@@ -12,7 +12,7 @@ from sharder.config import SharderConfig, parse_config
 from sharder.install import CRD_NAMES
 from sharder.rbac import ring_role
 from shardsdk.version import VERSION
-from tests.chart.helm import NAMESPACE, SHARDER, Documents, Helm, find, is_hook, merge, select, set_in
+from tests.chart.helm import CONTROLLER, NAMESPACE, SHARDER, Documents, Helm, find, is_hook, merge, select, set_in
 from tests.chart.options import OPTIONS, RING
 from tests.permissions import read_permissions
 
@@ -327,6 +327,19 @@ def test_pods_spread_and_one_may_be_away(helm: Helm) -> None:
     spread = pod["spec"]["topologySpreadConstraints"]
     assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
     assert all(each["labelSelector"]["matchLabels"] == selector for each in spread)
+
+
+@pytest.mark.parametrize("chart", [SHARDER, CONTROLLER])
+def test_replicas_are_spread_as_the_values_say(helm: Helm, chart: Path) -> None:
+    one = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    own = {"labelSelector": {"matchLabels": {"team": "a"}}, "matchLabelKeys": ["pod-template-hash"]}
+    values = {"topologySpreadConstraints": [one, one | own]}
+    if chart == CONTROLLER:
+        values = merge(yaml.safe_load((CONTROLLER / "examples" / "checksum.yaml").read_text()), values)
+    (workload,) = [each for each in helm.render(values, chart=chart) if each["kind"] in ("Deployment", "StatefulSet")]
+    filled, kept = workload["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert filled["labelSelector"] == workload["spec"]["selector"]
+    assert kept == one | own
 
 
 def test_a_stop_has_more_time_than_it_takes(helm: Helm) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -40,8 +43,13 @@ async def test_it_serves_the_types_that_it_was_given(programs: Programs) -> None
             assert made.metadata.name == "mine"
         with pytest.raises(ControlPlaneFailed, match="404"):
             plane.request("GET", "/api/v1/namespaces/none")
+        with pytest.raises(ControlPlaneFailed, match="200, which is not JSON: b'ok'"):
+            plane.request("GET", "/readyz")
         with pytest.raises(ConfigurationError, match="has no CustomResourceDefinition"):
             plane.install(Path("rbac"))
+        plane.url = "https://127.0.0.1:1"
+        with pytest.raises(ControlPlaneFailed, match=r"GET /api/v1: no answer: .*refused"):
+            plane.request("GET", "/api/v1")
         folder = plane.folder
     assert not folder.exists()
     plane.stop()
@@ -62,6 +70,23 @@ async def test_nothing_outlives_its_owner(programs: Programs) -> None:
     async with asyncio.timeout(120):
         while processes_in(folder):
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_keeps_nothing_running(programs: Programs) -> None:
+    plane = ControlPlane(programs=programs)
+    plane.start()
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
+    forked.start()
+    stopping = threading.Thread(target=plane.stop, daemon=True)
+    try:
+        stopping.start()
+        stopping.join(60)
+        assert not stopping.is_alive()
+    finally:
+        forked.kill()
+        forked.join()
+        stopping.join()
 
 
 def test_a_program_that_does_not_start_says_why(programs: Programs) -> None:

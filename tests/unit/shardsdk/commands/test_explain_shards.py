@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -84,6 +85,23 @@ async def test_a_shard_whose_lease_cannot_be_asked_for_still_explains(environ: d
     async with serving(shard_says(RESTS)) as address:
         answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
     assert (answer.code, one_line(answer)) == (EXPLAINED, "secrets: b: rests")
+
+
+async def test_an_api_server_that_does_not_answer_is_not_waited_for_long(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait(*_: object) -> str:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    cluster(monkeypatch)
+    monkeypatch.setattr(command, "say_lease", wait)
+    monkeypatch.setattr(command, "LEASES_SECONDS", 0.01)
+    async with serving(shard_says(RESTS)) as address:
+        answer = await find_answer(Question("secret", "b", namespace="default", address=str(address)), environ)
+    assert answer.code == EXPLAINED
+    first, second = answer.lines
+    assert first == "secrets: b: rests"
+    assert second == "who holds the shard's Lease is not known: the API server gave no answer in 0.01 s"
 
 
 @pytest.mark.parametrize(

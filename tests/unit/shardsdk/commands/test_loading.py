@@ -129,3 +129,12 @@ def test_a_file_that_failed_leaves_no_half_of_a_module_behind() -> None:
     complaint("sites.py")
     write("sites.py", MANAGER)
     assert load("sites.py").name == "sites"
+
+
+def test_a_manager_that_names_its_addresses_has_those_that_are_given() -> None:
+    write(
+        "sites.py", "from shardsdk import Manager\nmine = Manager('sites', health_address=':1', metrics_address=':2')\n"
+    )
+    program = load("sites.py")
+    assert program.manager_with({"health_address": ":3"}).addresses == (":3", ":2")
+    assert program.manager_with({"metrics_address": ":4"}).addresses == (":3", ":4")

@@ -12,7 +12,14 @@ from shardsdk import Context, Manager, PartialObject, Resource, controller_for
 from shardsdk.commands import run
 from shardsdk.commands.program import Program
 from shardsdk.commands.run import LOOK_SECONDS, PATIENCE_SECONDS
-from shardsdk.errors import ConfigurationError, ConnectionFailed, Forbidden, ShardingError
+from shardsdk.errors import (
+    ConfigurationError,
+    ConnectionFailed,
+    Forbidden,
+    ServerError,
+    ShardingError,
+    TooManyRequests,
+)
 from shardsdk.kube.definitions import NotInstalled
 
 
@@ -75,11 +82,12 @@ async def prepare(
 async def test_what_is_missing_is_waited_for_in_a_pod(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server("no type", ConnectionFailed("refused"), "no right")
+    answers = "no type", ConnectionFailed("refused"), ServerError("starts"), TooManyRequests("later"), "no right"
+    server = Server(*answers)
     with caplog.at_level(logging.WARNING):
         clock = await prepare(server, PATIENCE_SECONDS, monkeypatch)
-    assert (server.looks, clock.time) == (4, 3 * LOOK_SECONDS)
-    assert [record.__dict__["error"] for record in caplog.records] == ["no type", "refused", "no right"]
+    assert (server.looks, clock.time) == (6, 5 * LOOK_SECONDS)
+    assert [record.__dict__["error"] for record in caplog.records] == [str(each) for each in answers]
 
 
 async def test_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +97,7 @@ async def test_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.looks == 1 + PATIENCE_SECONDS / LOOK_SECONDS
 
 
-@pytest.mark.parametrize("error", ["no type", ConnectionFailed("refused")])
+@pytest.mark.parametrize("error", ["no type", ConnectionFailed("refused"), ServerError("starts")])
 async def test_at_a_prompt_it_is_said_at_once(error: str | ShardingError, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(error)
     with pytest.raises(ConfigurationError, match=str(error)):  # that is, with exit code 2

@@ -16,6 +16,7 @@ import pytest
 from shardsdk.cli import main
 from shardsdk.commands import reloading
 from shardsdk.commands.reloading import SUPERVISED, UNLOADABLE, WORKED_SECONDS, folder_of, saved_files, supervise
+from shardsdk.errors import ConfigurationError
 
 #: Writes that it has started into a pipe, and ends as it is told.
 PROGRAM = """
@@ -91,6 +92,16 @@ class Stage:
     async def started(self) -> None:
         line = await asyncio.get_running_loop().run_in_executor(None, os.read, self._read, 100)
         assert line == b"started\n"
+
+    def is_left(self) -> bool:
+        """Whether no program has the pipe."""
+        os.close(self._write)
+        self._write = os.dup(self._read)
+        os.set_blocking(self._read, False)
+        try:
+            return os.read(self._read, 1) == b""
+        except BlockingIOError:
+            return False
 
     def close(self) -> None:
         os.close(self._read)
@@ -181,6 +192,9 @@ def test_a_file_that_cannot_be_loaded_is_told_from_a_cluster_that_is_away(
     assert main(["run", "broken.py", SUPERVISED]) == UNLOADABLE
     assert "broken.py, line 1: " in capsys.readouterr().err
     assert main(["run", "broken.py"]) == 2
+    assert main(["run", "broken.py", "--log-format=json", SUPERVISED]) == UNLOADABLE
+    assert "broken.py, line 1: " in capsys.readouterr().err
+    assert main(["run", "broken.py", "--log-format=json"]) == 2
     (tmp_path / "config").write_text("")
     (tmp_path / "good.py").write_text(GOOD)
     assert main(["run", "good.py", "--kubeconfig", "config", SUPERVISED]) == 2
@@ -205,6 +219,26 @@ async def test_a_second_interrupt_ends_a_program_at_once(stage: Stage) -> None:
     await asyncio.sleep(0)
     supervising.cancel()
     assert await supervising == -signal.SIGKILL
+
+
+async def test_a_program_ends_with_what_watches_its_files(stage: Stage) -> None:
+    async def changes() -> AsyncIterator[Sequence[str]]:
+        async for saved in stage.changes():
+            if "a.py" in saved:
+                raise OSError("the next one cannot be watched")
+            yield saved
+
+    supervising = asyncio.create_task(supervise(stage.command, changes(), stage.told.put_nowait))
+    await stage.started()
+    stage.changed.put_nowait(["a.py"])
+    with pytest.raises(OSError, match="cannot be watched"):
+        await supervising
+    assert stage.is_left()
+
+
+async def test_what_cannot_be_watched_is_said_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"gone cannot be watched: .*without --dev.*max_user_watches"):
+        await anext(saved_files(tmp_path / "gone"))
 
 
 async def test_files_of_python_are_watched_and_no_others(tmp_path: Path) -> None:

@@ -82,6 +82,16 @@ def test_the_stack_of_an_unexpected_error_follows() -> None:
     assert stack[-1] == "RuntimeError: boom"
 
 
+def test_nothing_in_a_stack_steers_the_terminal() -> None:
+    try:
+        raise RuntimeError("a\x1b[2Jb\n\x1b]0;title\x07\rc")
+    except RuntimeError:
+        record = logging.LogRecord("x", logging.ERROR, __file__, 1, "Failed", None, sys.exc_info())
+    shown = TerminalFormatter(colours=False).format(record)
+    assert not set(shown) & {"\x1b", "\x07", "\r"}
+    assert shown.count("\n") >= 4
+
+
 async def fail(clock: VirtualClock) -> None:
     raise RuntimeError("boom")
 
