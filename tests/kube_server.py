@@ -53,7 +53,8 @@ class Server:
         if "Expect" in request.headers and self.confirms and self.reads:
             await say_continue(request)
         body = await request.read() if self.reads else b""
-        query = dict(parse_qsl(request.query_string, keep_blank_values=True))
+        # Of a parameter that is given twice, an API server takes the first.
+        query = dict(reversed(parse_qsl(request.query_string, keep_blank_values=True)))
         headers = {name.title(): value for name, value in request.headers.items()}
         self.seen.append(Seen(request.method, request.rel_url.raw_path, query, headers, body))
         self.arrived.set()

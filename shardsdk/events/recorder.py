@@ -7,9 +7,9 @@ commonly grant (create and patch on `events`).  Events about cluster-scoped
 objects go to the namespace `default`, where describe finds them.
 
 Refuses: to raise into its caller, to wait in it, or to write without bounds.
-What does not fit is dropped, counted and told; objects that fail all the time
-take no room from the others.  An Event is a hint for people, never the only
-record of anything.
+What does not fit is dropped, counted and told; objects that fail all the time take
+no room from the others, and a namespace that takes no Events holds up no other.
+An Event is a hint for people, never the only record of anything.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from shardsdk.errors import AlreadyExists, Forbidden, NotFound, RetryRule, ShardingError
+from shardsdk.events.failing import FailingNamespaces
 from shardsdk.events.similar import Similar
 from shardsdk.kube.api import Api
-from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.pace import AtMostEvery, TokenBucket
 from shardsdk.logs import logger_of
@@ -112,12 +112,18 @@ class _Key:
 
 @dataclass(slots=True)
 class _Pending:
-    """Occurrences that are not written yet."""
+    """Occurrences that are not written yet.
+
+    `name` is that of the Event to be created; it stays the same over all attempts,
+    so that a create whose answer was lost is not repeated.
+    """
 
     first: datetime
     last: datetime
     message: str
     count: int = 1
+    name: str = ""
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,7 @@ class EventRecorder:
         self._pending: OrderedDict[_Key, _Pending] = OrderedDict()
         self._written: OrderedDict[_Key, _Written] = OrderedDict()
         self._buckets: OrderedDict[Regarding, TokenBucket] = OrderedDict()
+        self._failing = FailingNamespaces(rng, self._limits.retry_seconds, self._limits.remembered)
         self._similar = Similar(self._limits.similar, self._limits.similar_within_seconds, self._limits.remembered)
         self._wake = asyncio.Event()
         self._on_dropped = on_dropped
@@ -197,13 +204,8 @@ class EventRecorder:
             self._wake.clear()
             key, wait_seconds = self._find_due()
             if key is not None:
-                self._take_token(key.regarding)
-                pending = self._pending.pop(key)
-                try:
-                    await self._write(key, pending, self._limits.attempts)
-                except asyncio.CancelledError:
-                    self._pending.setdefault(key, pending)
-                    raise
+                if await self._write(key, self._pending.pop(key), self._limits.attempts):
+                    self._take_token(key.regarding)
                 continue
             try:
                 async with asyncio.timeout(wait_seconds):
@@ -212,14 +214,21 @@ class EventRecorder:
                 continue
 
     async def flush(self) -> None:
-        """Write everything that is noted now, each with one attempt and without regard to rates."""
-        for key in list(self._pending):
-            pending = self._pending.pop(key, None)
-            if pending is not None:
-                await self._write(key, pending, attempts=1)
+        """Once `run` has ended, write what is left, each with one attempt and without regard to rates.
+
+        What it has no time for, because it is cancelled, is dropped.
+        """
+        try:
+            while self._pending:
+                await self._write(*self._pending.popitem(last=False), attempts=1)
+        finally:
+            if left := sum(pending.count for pending in self._pending.values()):
+                self._pending.clear()
+                self._count_dropped(left)
+                log.warning("events dropped: no time was left for them", extra={"dropped": left})
 
     async def flush_in_passing(self) -> None:
-        """The same as far as it goes within a second: Events are hints, and nobody waits for them to end."""
+        """The same, within a second: Events are hints, and nobody waits for them to end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self.flush()
@@ -227,16 +236,16 @@ class EventRecorder:
     # -- bounds -----------------------------------------------------------
 
     def _make_room(self, new: _Key) -> bool:
-        """Whether there is room for `new`; what may be written at once displaces what would wait the longest."""
+        """Whether there is room for `new`; what may be written at once displaces what is the least likely to be."""
         waiting = sum(key.regarding == new.regarding for key in self._pending)
         if waiting >= self._limits.pending_per_object and new.message != COMBINED:
             return False
         if len(self._pending) < self._limits.pending:
             return True
-        if self._seconds_until_token(new.regarding) > 0:
+        if any(self._delay(new)):
             return False
-        last = max(self._pending, key=lambda key: self._seconds_until_token(key.regarding))
-        if self._seconds_until_token(last.regarding) <= 0:
+        last = max(self._pending, key=self._delay)
+        if not any(self._delay(last)):
             return False
         self._crowded_out(last, self._pending.pop(last).count)
         return True
@@ -254,15 +263,19 @@ class EventRecorder:
         """The oldest Event that may be written now, else how long until one may (`None`: there is none)."""
         waits = []
         for key in self._pending:
-            wait = self._seconds_until_token(key.regarding)
-            if wait <= 0:
+            _, wait = self._delay(key)
+            if not wait:
                 return key, None
             waits.append(wait)
         return None, min(waits, default=None)
 
-    def _seconds_until_token(self, regarding: Regarding) -> float:
-        bucket = self._buckets.get(regarding)
-        return 0.0 if bucket is None else bucket.seconds_until_token(self._clock.monotonic())
+    def _delay(self, key: _Key) -> tuple[bool, float]:
+        """Whether Events fail in its namespace, and seconds until this one may be written."""
+        now = self._clock.monotonic()
+        bucket = self._buckets.get(key.regarding)
+        seconds = 0.0 if bucket is None else bucket.seconds_until_token(now)
+        paused = self._failing.seconds_until_attempt(_namespace_of(key.regarding), now)
+        return (False, seconds) if paused is None else (True, max(seconds, paused))
 
     def _take_token(self, regarding: Regarding) -> None:
         bucket = self._buckets.pop(regarding, None)
@@ -274,50 +287,59 @@ class EventRecorder:
 
     # -- writing ----------------------------------------------------------
 
-    async def _write(self, key: _Key, pending: _Pending, attempts: int) -> None:
-        name = self._make_name(key.regarding.name)
-        backoff = Backoff(self._rng, first_seconds=self._limits.retry_seconds)
-        for left in reversed(range(attempts)):
-            try:
-                await self._write_once(key, pending, name)
-                return
-            except ShardingError as error:
-                # What is forbidden stays so for a while, and others' Events are waiting.
-                if error.retry is not RetryRule.BACKOFF or isinstance(error, Forbidden) or not left:
-                    self._drop(key.regarding, key.reason, pending.count, str(error))
-                    return
-            except Exception as error:
-                # Whatever it is about this one: whoever writes Events must not end, and with it the process.
-                self._drop(key.regarding, key.reason, pending.count, f"{type(error).__name__}: {error}", error)
-                return
-            await self._clock.sleep(backoff.next())
+    async def _write(self, key: _Key, pending: _Pending, attempts: int) -> bool:
+        """Make one attempt; `False`: it has been put back, for one of its next up to so many in all."""
+        namespace = _namespace_of(key.regarding)
+        pending.attempts += 1
+        try:
+            await self._write_once(key, pending)
+        except asyncio.CancelledError:
+            self._put_back(key, pending)
+            raise
+        except ShardingError as error:
+            # What is forbidden stays so for a while, and others' Events are waiting.
+            if error.retry is RetryRule.BACKOFF and not isinstance(error, Forbidden):
+                self._failing.failed(namespace, self._clock.monotonic())
+                if pending.attempts < attempts:
+                    self._put_back(key, pending)
+                    return False
+            self._drop(key.regarding, key.reason, pending.count, str(error))
+        except Exception as error:
+            # Whatever it is about this one: whoever writes Events must not end, and with it the process.
+            self._drop(key.regarding, key.reason, pending.count, f"{type(error).__name__}: {error}", error)
+        else:
+            self._failing.wrote(namespace)
+        return True
 
-    async def _write_once(self, key: _Key, pending: _Pending, name: str) -> None:
-        """Raise the count of the Event that is there, or create it.
+    def _put_back(self, key: _Key, pending: _Pending) -> None:
+        """Have it written later, behind others, with what has occurred of it meanwhile."""
+        if meanwhile := self._pending.pop(key, None):
+            pending.count += meanwhile.count
+            pending.last, pending.message = meanwhile.last, meanwhile.message
+        self._pending[key] = pending
 
-        `name` stays the same over all attempts, so that a create whose answer
-        was lost is not repeated.
-        """
-        namespace = key.regarding.namespace or CLUSTER_NAMESPACE
-        written = self._written.pop(key, None)
+    async def _write_once(self, key: _Key, pending: _Pending) -> None:
+        """Raise the count of the Event that is there, or create it."""
+        namespace = _namespace_of(key.regarding)
+        written = self._written.get(key)
         if written is not None and self._clock.monotonic() - written.at < self._limits.repeat_within_seconds:
-            count = written.count + pending.count
-            try:
-                repeat = {"count": count, "lastTimestamp": _render_time(pending.last)}
-                if key.message == COMBINED:
-                    repeat["message"] = pending.message
-                await self._api.patch(EVENTS, written.name, namespace, repeat)
-            except NotFound:
-                pass
-            except Exception:
-                self._written[key] = written
-                raise
-            else:
-                self._remember(key, _Written(written.name, count, self._clock.monotonic()))
+            with contextlib.suppress(NotFound):
+                await self._repeat(key, pending, written.name, written.count + pending.count)
                 return
-        with contextlib.suppress(AlreadyExists):
-            await self._api.create(EVENTS, self._render(key, pending, name, namespace), namespace)
-        self._remember(key, _Written(name, pending.count, self._clock.monotonic()))
+        pending.name = pending.name or self._make_name(key.regarding.name)
+        try:
+            await self._api.create(EVENTS, self._render(key, pending, namespace), namespace)
+        except AlreadyExists:  # by an attempt whose answer was lost; it may have occurred again since
+            await self._repeat(key, pending, pending.name, pending.count)
+        else:
+            self._remember(key, _Written(pending.name, pending.count, self._clock.monotonic()))
+
+    async def _repeat(self, key: _Key, pending: _Pending, name: str, count: int) -> None:
+        repeat = {"count": count, "lastTimestamp": _render_time(pending.last)}
+        if key.message == COMBINED:
+            repeat["message"] = pending.message
+        await self._api.patch(EVENTS, name, _namespace_of(key.regarding), repeat)
+        self._remember(key, _Written(name, count, self._clock.monotonic()))
 
     def _drop(
         self, regarding: Regarding, reason: object, count: int, why: str, unexpected: Exception | None = None
@@ -331,6 +353,7 @@ class EventRecorder:
         self._on_dropped(count)
 
     def _remember(self, key: _Key, written: _Written) -> None:
+        self._written.pop(key, None)
         self._written[key] = written
         _forget_oldest(self._written, self._limits.remembered)
 
@@ -338,14 +361,14 @@ class EventRecorder:
         readable = re.sub(r"[^a-z0-9.-]", "-", about.lower())[:_MAX_NAME_CHARACTERS].strip(".-")
         return f"{readable or self._component}.{self._rng.getrandbits(64):016x}"
 
-    def _render(self, key: _Key, pending: _Pending, name: str, namespace: str) -> dict[str, Any]:
+    def _render(self, key: _Key, pending: _Pending, namespace: str) -> dict[str, Any]:
         about = key.regarding
         involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
         optional = {"namespace": about.namespace, "uid": about.uid}
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": pending.name, "namespace": namespace},
             "involvedObject": involved | {field: value for field, value in optional.items() if value},
             "type": key.type.value,
             "reason": key.reason,
@@ -356,6 +379,11 @@ class EventRecorder:
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
+
+
+def _namespace_of(regarding: Regarding) -> str:
+    """Where Events about it are written."""
+    return regarding.namespace or CLUSTER_NAMESPACE
 
 
 def _as_text(words: object) -> str:

@@ -539,7 +539,11 @@ class Api:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> bytes:
-        """Any other request; the answer's body as it came.  All but GET and HEAD are writes, and fenced."""
+        """Any other request; the answer's body as it came.
+
+        All but GET and HEAD are writes, and fenced.  A `timeout` in the query of a write
+        gives way to what `timeout_seconds` and the fences leave.
+        """
         return await self.transport.exchange(RawRequest(method.upper(), path, query, body, headers, timeout_seconds))
 
     @property

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
 from shardsdk.errors import FenceClosed, LeaseLost
 from shardsdk.kube.api import Fence
+from shardsdk.kube.clock import Clock
+
+R = TypeVar("R")
+
+#: How often it is looked whether a doubted fence is open again.
+DOUBT_SECONDS: Final = 0.02
 
 
 class FenceDoubted(FenceClosed):
@@ -13,6 +22,21 @@ class FenceDoubted(FenceClosed):
 def is_doubted(fence: Fence) -> bool:
     """Whether a fence that is shut may be open again in a moment; one that does not say (`doubted`) may not."""
     return bool(getattr(fence, "doubted", False))
+
+
+async def past_doubts(attempt: Callable[[float], Awaitable[R]], clock: Clock, seconds: float) -> R:
+    """What `attempt` returns, made again for so many seconds while a doubted fence keeps it from being sent.
+
+    It is given how many of them are left.  Raises: FenceDoubted after that; what else `attempt` raises.
+    """
+    until = clock.monotonic() + seconds
+    while True:
+        try:
+            return await attempt(max(until - clock.monotonic(), 0.0))
+        except FenceDoubted:  # nothing was sent
+            if clock.monotonic() + DOUBT_SECONDS >= until:
+                raise
+            await clock.sleep(DOUBT_SECONDS)
 
 
 def check_open(fence: Fence, otherwise: str) -> None:

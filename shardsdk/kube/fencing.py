@@ -155,9 +155,10 @@ def granted_of(remaining_seconds: float) -> float:
     return remaining_seconds - max(SLACK_SECONDS, SLACK_SHARE * remaining_seconds)
 
 
-def render_timeout(granted_seconds: float) -> str:
-    """The value of the API server's query parameter `timeout`."""
-    return f"{max(math.floor(granted_seconds * 1000), 1)}ms"
+def limit_execution(url: URL, granted_seconds: float) -> URL:
+    """`url` with this as the time that the API server may take; a `timeout` of the caller's own would beat it."""
+    milliseconds = max(math.floor(granted_seconds * 1000), 1)
+    return url.without_query_params("timeout").extend_query(timeout=f"{milliseconds}ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ class Guard:
 
     def grant(self, url: URL) -> URL:
         """Ask the fences now and write into `url` how long the API server may take."""
-        return url.extend_query(timeout=render_timeout(self.ask()))
+        return limit_execution(url, self.ask())
 
     def admit(self) -> bool:
         """Ask once more as the bytes go; `False`: they must not, and `refused` says why."""

@@ -19,6 +19,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Final, Self
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -32,7 +33,7 @@ from shardsdk.errors import ApiError, ConnectionFailed, TooManyRequests, Unautho
 from shardsdk.kube.answers import Refusal, Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.doubts import FenceDoubted
+from shardsdk.kube.doubts import past_doubts
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
 from shardsdk.kube.outage import Outage, remedy_of
@@ -76,8 +77,6 @@ READ_BUFFER_BYTES: Final = 256 * 1024
 ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
 #: Attempts at a request that is answered with 429 and Retry-After.
 ATTEMPTS: Final = 6
-#: How often a write looks whether a doubted fence is open again.
-DOUBT_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,18 +207,13 @@ class Sessions:
 
     async def fetch(self, call: Call) -> bytes:
         """Send `call`, return the body of its success.  Raises: ApiError, ConnectionFailed, FenceClosed."""
-        until = self._clock.monotonic() + call.timeout_seconds
-        while True:
-            try:
-                return await self._fetch(call)
-            except FenceDoubted:  # nothing was sent
-                if self._clock.monotonic() >= until:
-                    raise
-                await self._clock.sleep(DOUBT_SECONDS)
+        return await past_doubts(partial(self._fetch, call), self._clock, call.timeout_seconds)
 
-    async def _fetch(self, call: Call) -> bytes:
-        guard = Guard(call.fences, call.timeout_seconds, self._clock, self.ledger) if call.fences is not None else None
-        limit = call.timeout_seconds if guard is None else guard.remaining()
+    async def _fetch(self, call: Call, limit: float) -> bytes:
+        guard = None
+        if call.fences is not None:
+            guard = Guard(call.fences, limit, self._clock, self.ledger)
+            limit = guard.remaining()
         self._check_loop()
         turn = self._turns[call.lane].turn()
         wait = Wait(self._clock.monotonic() + limit)

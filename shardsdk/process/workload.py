@@ -128,9 +128,10 @@ class Workload:
 
         When it is cancelled, it cancels them and waits until they have ended.
         """
+        events = asyncio.create_task(self._recorder.run(), name="events")
         background: list[asyncio.Task[Any]] = [
+            events,
             *(asyncio.create_task(resource.run(), name="drains") for resource in self._resources.values()),
-            asyncio.create_task(self._recorder.run(), name="events"),
         ]
         if self._ring_check is not None:
             background.append(asyncio.create_task(self._ring_check.run(), name="ring check"))
@@ -153,6 +154,7 @@ class Workload:
             told_at = self._clock.monotonic() if stop.is_set() else None
             reconciling = await end(working, grace_seconds, CANCEL_SECONDS)
             running = await self._end_tasks(tasks, told_at)
+            await end([events], 0.0, CANCEL_SECONDS)
             await self._recorder.flush_in_passing()
             # Both now, and not as each was waited for: meanwhile it may have ended.
             stuck = any(not task.done() for task in (*reconciling, *running))

@@ -44,6 +44,7 @@ ALLOWED = {
     "Task has ended": "the user's own task",
     "The API server warns of a request": "names the request; nothing else is known there",
     "event not written": "an Event on any object: it names that",
+    "events dropped: no time was left for them": "the process ends",
     "events dropped: too many wait to be written": "Events on any objects: it names the last one's",
 }
 #: Modules that speak of the process itself, of its credentials, certificates, ports and leadership.

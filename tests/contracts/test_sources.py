@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ GENERATED = Path("shardsdk/kinds/builtin")
 SOURCES = sorted(
     path for folder in FOLDERS for path in Path(folder).rglob("*.py") if not path.is_relative_to(GENERATED)
 )
+#: A file of tests, as docstrings name it for what they promise.
+PROOF = re.compile(r"(?<![\w/])(?:tests|unit|integration|properties)/[\w/]+\.py")
 VAGUE = {"util", "utils", "common", "helper", "helpers", "misc"}
 
 
@@ -44,6 +47,13 @@ def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def test_every_file_is_named_after_what_it_holds() -> None:
     assert not [path for path in SOURCES if VAGUE & {part.removesuffix(".py") for part in path.parts}]
+
+
+def test_proofs_that_are_named_exist() -> None:
+    code = (path for path in SOURCES if path.parts[0] in ("shardsdk", "sharder", "localcluster"))
+    named = {(str(path), proof) for path in code for proof in PROOF.findall(path.read_text())}
+    assert len(named) > 50
+    assert not sorted((path, proof) for path, proof in named if not Path(proof).exists())
 
 
 def test_types_of_the_sdks_names_are_written_down() -> None:

@@ -255,6 +255,7 @@ async def test_what_is_left_at_a_stop_can_be_flushed(clock: VirtualClock) -> Non
     recorder.event(POD, NORMAL, "Released", "lease")
     await recorder.flush()
     assert sorted(cluster.shown()) == [("example", "leading", 1), ("shard-0", "lease", 1)]
+    assert recorder.dropped == 0
 
 
 @in_virtual_time

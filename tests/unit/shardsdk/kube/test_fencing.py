@@ -78,6 +78,15 @@ async def test_the_api_server_gets_no_longer_than_the_hold(write: Write) -> None
         assert fence.asked >= 3, "before connecting, with the connection, with the bytes"
 
 
+@pytest.mark.parametrize("name", ["timeout", "%74imeout"])
+async def test_a_timeout_of_the_callers_own_does_not_outlast_the_hold(name: str) -> None:
+    async with talking(says(config_map("a")), fence=FakeFence(left=7.5)) as (client, server):
+        await client.raw("PATCH", f"/api/v1/x?{name}=60s&dryRun=All&timeout=50s", body=b"{}")
+        await client.raw("PATCH", "/api/v1/x", query=[("timeout", "60s"), ("dryRun", "All")], body=b"{}")
+        assert milliseconds(server) == [5625, 5625]
+        assert [seen.query["dryRun"] for seen in server.seen] == ["All", "All"]
+
+
 async def test_the_shortest_hold_counts() -> None:
     async with talking(says(config_map("a")), fence=FakeFence(left=9.0)) as (client, server):
         await client.patch(CONFIGMAPS, "a", "default", {}, fences=[FakeFence(left=3.0), FakeFence(left=5.0)])
@@ -173,6 +182,17 @@ async def test_a_write_without_an_answer_ends_with_the_hold() -> None:
     async with talking(hangs()) as (client, _):
         with pytest.raises(ConnectionFailed, match=r"within 0\.2 s"):
             await client.patch(CONFIGMAPS, "a", "default", {}, fences=[FakeFence(left=0.2)])
+
+
+class DoubtedFence(FakeFence):
+    doubted = True
+
+
+async def test_a_write_that_waited_for_a_doubted_fence_has_what_is_left_of_its_time() -> None:
+    fence = DoubtedFence(left=20.0, answers=[0.0] * 20)  # 20 ms each
+    async with talking(says(config_map("a")), fence=fence) as (client, server):
+        await client.patch(CONFIGMAPS, "a", "default", {}, timeout_seconds=1.0)
+        assert milliseconds(server)[0] < 0.61 * (1 - SLACK_SHARE) * 1000
 
 
 async def test_a_fence_that_nobody_asks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
