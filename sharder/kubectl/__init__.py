@@ -2,7 +2,7 @@
 
 Guarantees: nothing is written but by `cleanup --yes` (and its dry runs ask the API
 server to refuse them); what may not be read is named, and the rest is shown; memory
-does not grow with the number of objects (tests/unit/kubectl, tests/integration/test_kubectl.py).
+does not grow with the number of objects (tests/unit/sharder/kubectl, tests/integration/test_kubectl_status.py).
 
 Does not guarantee: one moment in time.  Resources are read one after the other, so
 an object that moves meanwhile may be seen on both shards or on none; ask again.

@@ -101,8 +101,14 @@ class Registration:
         if self._installs:
             await self._install_all(self._render(bundle))
         elif bundle is not None:  # else whoever made the certificate injects its authority
+            missing: list[NotFound] = []
             for wanted in self._render(bundle):
-                await self._inject(_RESOURCES[wanted["kind"]], wanted, bundle)
+                try:
+                    await self._inject(_RESOURCES[wanted["kind"]], wanted, bundle)
+                except NotFound as error:
+                    missing.append(error)  # the other one is called all the same
+            if missing:
+                raise missing[0]
 
     async def remove(self) -> None:
         """Take away what this process has installed, and nobody has taken over.  Raises: ShardingError."""
@@ -168,6 +174,7 @@ class Registration:
             return None
 
     async def _inject(self, resource: Resource, wanted: Manifest, bundle: bytes) -> None:
+        """Have what is there trust the authority.  Raises: NotFound when it, or one of its webhooks, is not there."""
         name, encoded = wanted["metadata"]["name"], b64encode(bundle).decode()
         ours = {each["name"] for each in wanted["webhooks"]}
         try:
@@ -180,8 +187,17 @@ class Registration:
             ) from error
         _check_whose(found.webhooks, wanted)
         given = [each if each["name"] not in ours else _trusting(each, encoded) for each in found.webhooks]
-        if given == found.webhooks:
-            return
+        if given != found.webhooks:
+            await self._give(resource, found, given)
+        if lacking := sorted(ours - {each["name"] for each in found.webhooks}):
+            raise NotFound(
+                f"{resource.kind} {name} has no {', '.join(lacking)}, so nobody asks this operator for that: apply what"
+                " `shardsdk manifests` prints",
+                status=404,
+            )
+
+    async def _give(self, resource: Resource, found: _Configuration, given: Sequence[Manifest]) -> None:
+        name = found.metadata.name
         body = {"metadata": {"resourceVersion": found.metadata.resource_version}, "webhooks": given}
         try:
             await self._api.patch(resource, name, None, body)

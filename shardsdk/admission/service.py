@@ -42,6 +42,8 @@ log: Final = logger_of(__name__)
 SERVE_ON_SECONDS: Final = 3.0
 #: For taking configurations away, of `LEAVE_SECONDS`.
 REMOVE_SECONDS: Final = 5.0
+#: The same of a process that is ended at once, as when its lease is lost; of `CANCEL_SECONDS`.
+REMOVE_AT_ONCE_SECONDS: Final = 1.0
 #: By which people at a prompt say where webhooks are served.
 FLAG: Final = "`--webhooks HOST:PORT`"
 
@@ -88,6 +90,8 @@ class WebhookService:
     async def run(self, api: Api) -> None:
         """Serve until the process is to end, and what has begun then; cancelled, close everything at once.
 
+        Configurations that it has made are taken away first, whatever ends it.
+
         Raises: ConfigurationError when the port cannot be listened on, the extra `webhooks` is not installed, or
         nobody knows the namespace.
         """
@@ -120,8 +124,12 @@ class WebhookService:
             for each in done - {stopping}:
                 await each
             await _end([registering])
-            await self._unregister(registration)
+            await self._unregister(registration, REMOVE_SECONDS)
             await server.stop_gracefully(SERVE_ON_SECONDS if not self._serving.install else 0.0)
+        except BaseException:
+            await _end([registering])
+            await self._unregister(registration, REMOVE_AT_ONCE_SECONDS)
+            raise
         finally:
             await _end([stopping, registering, *background])
             server.close()
@@ -134,14 +142,20 @@ class WebhookService:
                 " downward API"
             )
 
-    async def _unregister(self, registration: Registration) -> None:
+    async def _unregister(self, registration: Registration, seconds: float) -> None:
         try:
-            async with asyncio.timeout(REMOVE_SECONDS):
-                await registration.remove()
+            # Not asyncio.timeout: where 3.11 is old, that raises no TimeoutError in a task that is being cancelled.
+            await asyncio.wait_for(registration.remove(), seconds)
         except (ShardingError, TimeoutError) as error:
+            name = self._configuration_name()
             log.error(
                 "Webhook configuration not removed; whoever it was asked for is refused until it is",
-                extra={"configuration": self._configuration_name(), "error": str(error) or "no answer in time"},
+                extra={
+                    "configuration": name,
+                    "error": str(error) or "no answer in time",
+                    "remedy": "kubectl delete --ignore-not-found"
+                    f" validatingwebhookconfigurations,mutatingwebhookconfigurations {name}",
+                },
             )
 
     def _tell_expiry(self) -> None:

@@ -29,13 +29,15 @@ from shardsdk.cache.objects import Request
 from shardsdk.contrib.kopf_daemons import Daemons
 from shardsdk.contrib.kopf_drains import Drains
 from shardsdk.contrib.kopf_families import Families, Family, Whose
-from shardsdk.errors import Conflict, FenceClosed, NotFound, NotServed, ShardingError
+from shardsdk.errors import Conflict, NotFound, NotServed, ShardingError
 from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.doubts import DOUBT_SECONDS, is_doubted
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.protocol.verdict import acknowledgement
+from shardsdk.queueing.raised import is_lease_gone
 from shardsdk.reconcile.drains import Unserved
 from shardsdk.reconcile.inflight import InFlight
 
@@ -217,7 +219,8 @@ class Gate:
         if whose is not Whose.HERE:
             return False
         await self._drains.begin_again(family, passing.settings)
-        return family.whose is Whose.HERE and self._holds_lease()
+        # Whatever it waits for: afterwards it begins without giving anybody else a turn.
+        return await self._holds_lease(passing) and family.whose is Whose.HERE
 
     def _may_be_forgotten(self, passing: _Passing, family: Family) -> bool:
         """Whether another version of the resource may have shown the object's end before this one's first event."""
@@ -228,8 +231,12 @@ class Gate:
     async def _admit_child(self, passing: _Passing, family: Family | None) -> bool:
         if self._families.judge(passing.body["metadata"].get("labels")) is Whose.AWAY:
             return False
-        # Whatever it waits for: afterwards it begins without giving anybody else a turn.
-        return (family is None or await self._owner_is_here(passing, family)) and self._holds_lease()
+        while await self._holds_lease(passing):
+            if family is None or self._goes_on(family):
+                return True
+            if not await self._owner_is_here(passing, family):
+                return False
+        return False
 
     async def _owner_is_here(self, passing: _Passing, family: Family) -> bool:
         """Wait for the main object of a child; False: there is news of the child, or it ended with its owner away."""
@@ -247,8 +254,17 @@ class Gate:
         """Whether handlers of children may begin."""
         return family.whose in _WORKED_ON or self._drains.goes_on(family)
 
-    def _holds_lease(self) -> bool:
-        return not self._lease.lost.is_set() and self._lease.fence.remaining() > 0
+    async def _holds_lease(self, passing: _Passing) -> bool:
+        """Whether the lease is held; while that is doubted, it waits to know it, or for news of the object."""
+        while not self._lease.lost.is_set():
+            # In this order: the renewal that ends the doubt may come in between.
+            doubted, remaining = is_doubted(self._lease.fence), self._lease.fence.remaining()
+            if remaining > 0:
+                return True
+            if not doubted or passing.outdone:
+                return False
+            await self._clock.sleep(DOUBT_SECONDS)
+        return False
 
     def _warn_unshared(self, name: GroupResource) -> None:
         if name not in self._unshared:
@@ -355,7 +371,7 @@ class Gate:
                 where = (passing.resource, metadata["name"], metadata.get("namespace"), metadata["uid"])
                 error = await judge_absence(self._api, *where, error)
             unserved = self._unserved[passing.name] if isinstance(error, NotServed) else None
-            if isinstance(error, Conflict | NotFound | FenceClosed) and unserved is None:
+            if (isinstance(error, Conflict | NotFound) or is_lease_gone(error)) and unserved is None:
                 return _Outcome.OUTDATED
             # It may have been executed all the same; then the next attempt meets a newer object.
             if unserved is None or unserved.is_to_be_told():

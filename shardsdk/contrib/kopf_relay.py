@@ -6,9 +6,9 @@
 
 Answers with aiohttp's responses, whatever their status, as an
 `aiohttp.ClientSession` would; the fences are asked about every write as its bytes
-go.  A 401 is never shown: the identity is renewed once, and a second refusal is a
-lost connection to the foreign client, which then does not look for credentials of
-its own, past the fences.
+go, and one that is merely doubted is waited for.  A 401 is never shown: the identity
+is renewed once, and a second refusal is a lost connection to the foreign client,
+which then does not look for credentials of its own, past the fences.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from yarl import URL
 
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.doubts import past_doubts
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS
@@ -91,12 +92,27 @@ class Relay:
 
         Raises: FenceClosed (nothing was sent), aiohttp.ClientError.
         """
-        guard = None
-        if method.upper() in _WRITES:
-            guard = Guard(self._fences, REQUEST_SECONDS, self._clock, self._ledger)
+
+        async def attempt(left: float) -> aiohttp.ClientResponse:
+            guard = None
+            if method.upper() in _WRITES:
+                guard = Guard(self._fences, left, self._clock, self._ledger)
+            return await self._request(guard, method, url, json, headers or {}, timeout)
+
+        return await past_doubts(attempt, self._clock, REQUEST_SECONDS)
+
+    async def _request(
+        self,
+        guard: Guard | None,
+        method: str,
+        url: str,
+        json: object | None,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout | None,
+    ) -> aiohttp.ClientResponse:
         for _ in range(2):
             credentials = await self.access.headers()
-            sent = {**self.headers, **(headers or {}), **credentials}
+            sent = {**self.headers, **headers, **credentials}
             response = await self._send(guard, method, url, sent, json, timeout)
             if guard is not None and response.status < _SERVER_ERRORS:
                 self._ledger.answered(guard)

@@ -22,16 +22,17 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
+from yarl import URL
 
 from shardsdk.errors import ConfigurationError, FenceClosed
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.decoding import build_model
-from shardsdk.kube.fencing import granted_of, limit_way, render_timeout
+from shardsdk.kube.doubts import DOUBT_SECONDS, is_doubted
+from shardsdk.kube.fencing import granted_of, limit_execution, limit_way
 
 __all__ = [
     "FencedWrites",
@@ -73,10 +74,17 @@ class FencedWrites:
     def begin(self, connection: Any = None) -> tuple[int, float]:
         """A write is about to be sent over a socket: its key, and the seconds that the API server may take.
 
+        While the fence is merely doubted it waits, with its thread.
+
         Raises: FenceClosed.
         """
-        remaining = self._fence.remaining()
-        granted = granted_of(remaining)
+        while True:
+            # In this order: the renewal that ends the doubt may come in between.
+            doubted, remaining = is_doubted(self._fence), self._fence.remaining()
+            granted = granted_of(remaining)
+            if granted > 0 or not doubted:
+                break
+            threading.Event().wait(DOUBT_SECONDS)
         if granted <= 0:
             raise FenceClosed(f"write refused before it was sent: the hold on {self._fence.name} has run out")
         limit_way(connection, remaining - granted)
@@ -127,7 +135,7 @@ def _make_connection(make: Callable[..., Any], writes: FencedWrites, **options: 
             if connection.sock is None:
                 connection.connect()  # takes time: first this, then the question
             key, granted = writes.begin(connection.sock)
-            url = f"{url}{'&' if urlsplit(url).query else '?'}timeout={render_timeout(granted)}"
+            url = str(limit_execution(URL(url, encoded=True), granted))
         send(method, url, *arguments, **more)
 
     def getresponse() -> Any:

@@ -11,7 +11,7 @@ is controlled by it, not selected      released, unless the owner is being delet
 has no controller, is selected         adopted, unless it or the owner is being deleted
 =====================================  ========================================
 
-Guarantees (tests/unit/shardsdk/objects/test_adoption.py, tests/integration/test_adoption.py):
+Guarantees (tests/unit/shardsdk/objects/test_adoption.py, tests/integration/test_reconciler_parts.py):
 before the first adoption the owner is read again, so that an owner that was
 deleted meanwhile, or made anew under its name, adopts nothing; every patch is
 conditional on the version that was seen, so that of two owners one succeeds.

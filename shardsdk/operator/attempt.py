@@ -17,8 +17,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from shardsdk.cache.cache import Cache
+from shardsdk.cache.identity import Identity
+from shardsdk.cache.objects import metadata_of
 from shardsdk.errors import (
     ApiError,
     ConfigurationError,
@@ -32,11 +36,14 @@ from shardsdk.errors import (
 )
 from shardsdk.events.recorder import EventType
 from shardsdk.kinds import Kind, Model
+from shardsdk.kinds.conditions import Condition
+from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import SPEC_CHANGE, Failures, Permanent, Retry
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
 from shardsdk.operator.status import cached_object, take_back_failure, write_failure, write_status
+from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.raised import describe, is_failure, is_quiet, leaves_of
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting
 from shardsdk.reconcile.context import Context
@@ -78,6 +85,8 @@ class Attempts(Generic[K]):
         self._pruned = pruned
         self._timers = timers
         self._failures = Failures()
+        #: Whose changes say when what is remembered of an object ends.
+        self._followed: Cache[Any] | None = None
 
     async def __call__(self, context: Context[K], call: Call) -> Outcome | None:
         """Reconcile the object, or clean up after it.  Raises: whatever the functions raise, but for what they mean."""
@@ -198,15 +207,30 @@ class Attempts(Generic[K]):
                 # A right may be granted, a webhook get well; the function has nothing to do with that.
                 if passes:
                     if thing is not None:
-                        self._failures.note_permanent(thing, text, known, untold=error)
+                        self._note_permanent(context, thing, text, known, untold=error)
                     raise
         if thing is not None:
-            self._failures.note_permanent(thing, text, known)
+            self._note_permanent(context, thing, text, known)
             for each in leaves_of(error):
                 # One on its way out is tried again by each event: nobody changes its spec any more.  It may be raised
                 # for others, too.
                 if isinstance(each, TerminalError):
                     each.waits_for = TerminalError.waits_for if deleted else SPEC_CHANGE
+
+    def _note_permanent(
+        self, context: Context[K], thing: K, text: str, condition: Condition | None, untold: BaseException | None = None
+    ) -> None:
+        self._failures.note_permanent(thing, text, condition, untold=untold)
+        cache = context.cache(context.main)
+        if cache is not self._followed:
+            self._followed = cache
+            cache.listen(partial(self._on_change, context.identity))
+
+    def _on_change(self, identity: Identity | None, delta: Delta[Any]) -> None:
+        """Whoever has the object next may reconcile it: already its drain ends what is remembered, as of applies."""
+        ours = identity is None or identity.judge(delta.object) is Verdict.RECONCILE
+        if delta.kind is EventKind.DELETED or not ours:
+            self._failures.forget(metadata_of(delta.object).uid)
 
     def _tell(self, context: Context[K], error: BaseException) -> None:
         """An Event for people, once for each error that is not the same as last time."""

@@ -125,7 +125,7 @@ class Failures:
         return True
 
     def forget(self, uid: str) -> None:
-        """It was reconciled."""
+        """It was reconciled, or is not this process's any more."""
         self._permanent.pop(uid, None)
         self._told.pop(uid, None)
 

@@ -44,8 +44,9 @@ def cached_object(context: Context[K]) -> K | None:
 async def write_status(context: Context[Any], returned: Any, *, observes: bool, read: Kind | None = None) -> bool:
     """Have the object's status be what was `returned`; `False`: it is already.
 
-    `observes`: its `observedGeneration` is the generation that was reconciled, whatever was returned; else only where
-    none was.  `read` is the object as the function was handed it; `None`: the function has written it itself since.
+    `observes`: its `observedGeneration` is the generation that was reconciled, whatever was returned; else, where none
+    was, what is there.  `read` is the object as the function was handed it; `None`: the function has written it itself
+    since.
 
     Raises: Conflict, NotFound (no object, or a kind without the status subresource).
     """
@@ -276,8 +277,12 @@ def _complete(context: Context[Any], before: Object, returned: Any, *, observes:
     after = written_out(returned)
     generation = context.metadata.generation
     # Not by comparing with what the function was handed: one that says the same each time would alternate with us.
-    if hasattr(returned, "observed_generation") and (observes or not returned.observed_generation):
-        after[wire_name(type(returned), "observed_generation")] = generation
+    if hasattr(returned, "observed_generation"):
+        observed = wire_name(type(returned), "observed_generation")
+        if observes:
+            after[observed] = generation
+        elif not returned.observed_generation and observed in before:
+            after[observed] = before[observed]
     there = before.get("conditions") or []
     conditions, now = getattr(returned, "conditions", None), context.clock.now()
     listed = conditions if isinstance(conditions, list | tuple | set | frozenset) else ()

@@ -109,7 +109,12 @@ class Checks:
         self._checks: dict[str, Check | _Threaded] = dict(checks or {})
 
     def add(self, name: str, check: Check, *, threaded: bool = False) -> None:
-        """Add a check, or replace the one of that name; one that might block is to be `threaded`."""
+        """Add a check; one that might block is to be `threaded`.
+
+        Raises: ConfigurationError when there is one of that name: either would go unasked, and nobody know.
+        """
+        if name in self._checks:
+            raise ConfigurationError(f"there are two checks called {name!r}: give the one that is yours another name")
         self._checks[name] = _Threaded(name, check) if threaded else check
 
     @property

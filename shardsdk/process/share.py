@@ -60,7 +60,8 @@ class Share:
     each object that the loop knows, so that namespaces with many objects count for more when the ring is shared out;
     without it all count alike.
 
-    Once `stopping` is set nothing begins any more: by whoever wants the loop to end, or when the body ends.
+    Once `stopping` is set nothing begins any more: by whoever wants the loop to end, or when the body ends or is about
+    to be cancelled, which a function in `lease.to_thread` learns in no other way.
 
     Raises: ConfigurationError out of the `async with`, whose body is cancelled, when the ring is made again to assign
     otherwise, or covers other namespaces: the process has to start anew.
@@ -177,18 +178,24 @@ class Share:
 
     async def _keep(self) -> None:
         """Have what this shard is named for, for as long as the ring assigns as it did, until cancelled."""
-        async with self._connect() as api:
-            parts = [self._make_check(api).run(), self._tell_of_doubt()]
-            if self._ranges is not None:
-                parts.append(self._make_holder(api, self._ranges.hash_by).run())
-            try:
+        try:
+            async with self._connect() as api:
+                parts = [self._make_check(api).run(), self._tell_of_doubt(), self._stop_with_lease()]
+                if self._ranges is not None:
+                    parts.append(self._make_holder(api, self._ranges.hash_by).run())
                 async with asyncio.TaskGroup() as tasks:
                     for part in parts:
                         tasks.create_task(part)
-            except ExceptionGroup as group:
-                raise group.exceptions[0] from None
-            finally:
-                self._set_open(NOWHERE)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            # Before the body is cancelled: that waits for what is in threads, and they for this.
+            self.stopping.set()
+            self._set_open(NOWHERE)
+
+    async def _stop_with_lease(self) -> None:
+        await self._lease.lost.wait()
+        self.stopping.set()
 
     def _make_check(self, api: Api) -> RingCheck:
         by, covered = self._ranges or (None, None)

@@ -72,6 +72,8 @@ class Directory:
         self._ask = ask
         self._on_load = on_load
         self._seen: ServingPair | None = None
+        #: What was last found not to be a pair, and why: to look again takes a process of its own.
+        self._refused: tuple[bytes, bytes, str] = b"", b"", ""
         self._begins_at = datetime.min.replace(tzinfo=UTC)
         self._expiry = ExpiryWarnings(
             clock, "renew it where it is made, and look whether the new one is in these files"
@@ -90,7 +92,8 @@ class Directory:
         except ShardingError as error:
             self._complain(str(error))
         else:
-            if self.published.publish(pair, ca_bundle=None):
+            mended = self.published.failure is not None
+            if self.published.publish(pair, ca_bundle=None) or mended:
                 self._on_load(True)
                 self._tell_loaded(pair)
         self._tell_expiry()
@@ -112,16 +115,23 @@ class Directory:
 
     async def _load(self) -> ServingPair:
         certificate, key = self._read(self._certificate), self._read(self._key)
-        if self._seen is None or (certificate, key) != (self._seen.certificate, self._seen.key):
-            answer = await self._ask(ReadValidity(certificate))
+        if self._seen is not None and (certificate, key) == (self._seen.certificate, self._seen.key):
+            return self._seen
+        if (certificate, key) == self._refused[:2]:
+            raise ConfigurationError(self._refused[2])
+        answer = await self._ask(ReadValidity(certificate))
+        try:
             match answer:
                 case Validity(begins_at, expires_at):
                     self._seen, self._begins_at = make_pair(certificate, key, expires_at), begins_at
+                    return self._seen
                 case Refused(message):
                     raise ConfigurationError(f"the serving certificate is not readable: {message}")
                 case _:
                     raise TypeError(f"no expiry: {type(answer).__name__}")
-        return self._seen
+        except ConfigurationError as error:
+            self._refused = certificate, key, str(error)
+            raise
 
     def _read(self, path: Path) -> bytes:
         try:

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from shardsdk.admission.configuration import VALIDATING, render_configurations
+from shardsdk.admission.configuration import MUTATING, VALIDATING, render_configurations
 from shardsdk.admission.registration import KEPT_SECONDS, Registration
+from shardsdk.admission.webhook import Sort
 from shardsdk.serving.published import Published
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
@@ -129,3 +131,33 @@ async def test_one_that_cannot_go_yet_is_asked_to_go_once(clock: VirtualClock) -
     server.patch(VALIDATING, NAME, None, {"metadata": {"finalizers": ["example.com/held"]}})
     await process.registration.remove()
     assert server.get(VALIDATING, NAME, None)["metadata"]["deletionTimestamp"]
+
+
+@in_virtual_time
+async def test_a_webhook_that_the_applied_configuration_lacks_is_told_and_the_others_are_called(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when it was declared after the manifests were applied."""
+    service: dict[str, object] = {"service": {"name": "sites-webhooks", "namespace": "system"}}
+    check, quota, default = (
+        replace(webhook(lambda review: None, sort), name=f"{name}.websites.example.com")
+        for name, sort in (("check", Sort.VALIDATE), ("quota", Sort.VALIDATE), ("default", Sort.MUTATE))
+    )
+    server, published = MemoryServer(), Published()
+    for each in render_configurations([check, default], "sites", service, labels={}):
+        server.create(VALIDATING if each["kind"] == VALIDATING.kind else MUTATING, each)
+    published.ca_bundle = b"PEM"
+    published.loaded.set()
+    registration = Registration(
+        MemoryApi(server, clock), published,
+        lambda bundle: render_configurations([check, quota, default], "sites", service, labels={}, ca_bundle=bundle),
+        installs=False, identity="", clock=clock,
+    )  # fmt: skip
+    task = asyncio.create_task(registration.run())
+    await clock.sleep(60)
+    task.cancel()
+    for resource in (VALIDATING, MUTATING):
+        assert all("caBundle" in each["clientConfig"] for each in server.get(resource, "sites", None)["webhooks"])
+    [line] = [vars(each) for each in caplog.records if each.levelno == logging.WARNING]
+    assert "has no quota.websites.example.com" in line["reason"]
+    assert "shardsdk manifests" in line["reason"]

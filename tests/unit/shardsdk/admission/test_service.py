@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 
 from shardsdk.admission import Serving
+from shardsdk.admission.configuration import VALIDATING, render_configurations
 from shardsdk.admission.service import REMOVE_SECONDS, SERVE_ON_SECONDS, WebhookService
 from shardsdk.admission.settings import stop_seconds
 from shardsdk.admission.webhook import Webhook
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import SystemClock
+from shardsdk.process.workload import CANCEL_SECONDS
 from shardsdk.serving.secretstore import SelfManaged
+from shardsdk.serving.server import WebhookServer
+from shardsdk.testing.memory import MemoryServer
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from tests.ports import free_port
 from tests.unit.shardsdk.admission.kinds import webhook
 from tests.unit.shardsdk.serving.fake_secrets import FakeSecrets
@@ -141,6 +146,72 @@ async def test_a_port_that_is_taken_is_named(address: str, remedy: str) -> None:
         made = service(Serving(host="127.0.0.1", port=port, address=address))
         with pytest.raises(ConfigurationError, match=f"port {port} .*`lsof .*:{port} .*set {remedy} to a free port"):
             await made.run(FakeSecrets().api)
+
+
+class Outside:
+    """A process outside of a pod, which makes its configurations itself."""
+
+    def __init__(self, stopping: asyncio.Event | None = None) -> None:
+        clock, self.port = SystemClock(), free_port()
+        self.server = MemoryServer(now=clock.now)
+        self.api = MemoryApi(self.server, clock)
+        webhooks = [webhook(lambda review: None)]
+        self.service = WebhookService(
+            "sites", webhooks, Serving(host="127.0.0.1", port=self.port, address="127.0.0.1"), namespace=None,
+            stopping=stopping or asyncio.Event(),
+            render=lambda _, client, name, bundle: render_configurations(webhooks, name, client, labels={}),
+        )  # fmt: skip
+
+    @property
+    def asked(self) -> bool:
+        return self.server.find(VALIDATING, "sites-dev") is not None
+
+    async def serve(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self.service.run(self.api))
+        async with asyncio.timeout(60):
+            while not self.asked:
+                await asyncio.sleep(0.01)
+        return task
+
+
+async def test_one_that_is_cancelled_as_when_its_lease_is_lost_takes_its_configurations_away() -> None:
+    outside = Outside()
+    task = await outside.serve()
+    task.cancel()
+    await asyncio.wait([task], timeout=CANCEL_SECONDS)
+    assert task.cancelled()
+    assert not outside.asked
+
+
+async def test_one_whose_port_is_taken_away_takes_its_configurations_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = asyncio.Event()
+
+    async def run(_: object) -> None:
+        await broken.wait()
+        raise OSError("no more of this")
+
+    monkeypatch.setattr(WebhookServer, "run", run)
+    outside = Outside()
+    task = await outside.serve()
+    broken.set()
+    with pytest.raises(OSError, match="no more of this"):
+        await task
+    assert not outside.asked
+
+
+async def test_one_that_is_cancelled_and_cannot_take_them_away_says_how_to_and_ends_in_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outside = Outside()
+    task = await outside.serve()
+    outside.api.fault = Fault.LOST
+    task.cancel()
+    await asyncio.wait([task], timeout=CANCEL_SECONDS)
+    assert task.cancelled()
+    [line] = [vars(each) for each in caplog.records if each.levelno == logging.ERROR]
+    assert line["configuration"] == "sites-dev"
+    assert line["remedy"].startswith("kubectl delete")
+    assert line["remedy"].endswith(" sites-dev")
 
 
 @pytest.mark.parametrize(("timeouts", "seconds"), [([5], 5), ([5, 30, 10], 30)])

@@ -21,6 +21,10 @@ from tests.kube_fakes import FakeFence
 from tests.kube_server import Handler, Server, config_map, hangs, refuses, says, serving
 
 
+class Doubted(FakeFence):
+    doubted = True
+
+
 @asynccontextmanager
 async def relaying(fence: FakeFence, *answers: Handler) -> AsyncIterator[tuple[Relay, Server]]:
     async with serving(*answers) as server, Relay(direct_access(server.url, token="secret"), [fence]) as session:
@@ -40,6 +44,17 @@ async def test_no_write_leaves_under_a_closed_fence(method: str) -> None:
             await request(session, method, json={})
         assert await request(session, "get") == 200
         assert [seen.method for seen in server.seen] == ["GET"]
+
+
+async def test_a_write_waits_while_the_lease_is_merely_doubted() -> None:
+    fence = Doubted(left=0.0)
+    async with relaying(fence, says(config_map("a"))) as (session, server):
+        writing = asyncio.create_task(request(session, "patch", json={}))
+        await asyncio.sleep(0.1)
+        assert not writing.done()
+        assert server.seen == []
+        fence.left = 8.0
+        assert await writing == 200
 
 
 async def test_a_write_goes_as_the_client_made_it_with_our_identity_and_the_holds_limit() -> None:

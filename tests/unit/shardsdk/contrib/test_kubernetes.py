@@ -24,6 +24,7 @@ from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 class Fence:
     seconds: float = 10.0
     name: str = "lease team/one"
+    doubted: bool = False
 
     def remaining(self) -> float:
         return self.seconds
@@ -104,6 +105,13 @@ def test_the_api_server_is_told_to_give_a_write_up_before_the_hold_ends(rig: Rig
     assert "dryRun=All" in rig.server.requests[1][1]
 
 
+def test_a_timeout_of_the_callers_own_does_not_outlast_the_hold(rig: Rig) -> None:
+    query = [("timeout", "60s"), ("fieldManager", "a b/c")]
+    rig.core.api_client.call_api(*rig.core.api_client.param_serialize("POST", "/api/v1/x", query_params=query))
+    ((_, path),) = rig.server.requests  # the API server takes the first that it finds
+    assert parse_qs(urlsplit(path).query) == {"timeout": ["7500ms"], "fieldManager": ["a b/c"]}
+
+
 def test_without_the_hold_no_write_is_sent_but_reads_are(rig: Rig) -> None:
     rig.patch()  # there is a connection now, to be used again
     rig.fence.seconds = 0.0
@@ -112,6 +120,22 @@ def test_without_the_hold_no_write_is_sent_but_reads_are(rig: Rig) -> None:
             write()
     assert rig.core.read_namespaced_config_map("a", "team").metadata.name == "a"
     assert [verb for verb, _ in rig.server.requests] == ["PATCH", "GET"]
+
+
+async def test_a_write_waits_while_the_lease_is_merely_doubted(rig: Rig) -> None:
+    rig.fence.seconds, rig.fence.doubted = 0.0, True
+    patching = asyncio.create_task(asyncio.to_thread(rig.patch))
+    await asyncio.sleep(0.1)
+    assert not patching.done()
+    assert rig.server.requests == []
+    rig.fence.seconds = 10.0
+    await patching
+    rig.fence.seconds = 0.0
+    patching = asyncio.create_task(asyncio.to_thread(rig.patch))
+    await asyncio.sleep(0.1)
+    rig.fence.doubted = False
+    with pytest.raises(FenceClosed, match="lease team/one"):
+        await patching
 
 
 def test_another_attempt_is_asked_about_again(rig: Rig) -> None:

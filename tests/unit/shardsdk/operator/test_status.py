@@ -144,7 +144,8 @@ def test_the_generation_that_was_reconciled_is_filled_in_whatever_stands_there(
     drive(operator_with(function), [site(replicas=2)], story)
 
 
-def test_a_timer_that_returns_what_it_was_handed_leaves_the_generation_to_the_reconcile() -> None:
+@pytest.mark.parametrize("handed", [True, False], ids=["what it was handed", "one of its own"])
+def test_a_timer_leaves_the_generation_to_the_reconcile_whatever_it_returns(handed: bool) -> None:
     operator, broken = Operator("websites"), list[bool]()
 
     @operator.reconcile(Website)
@@ -155,7 +156,7 @@ def test_a_timer_that_returns_what_it_was_handed_leaves_the_generation_to_the_re
 
     @function.timer(every=60)
     async def measure(ctx: Context[Website]) -> WebsiteStatus:
-        status = ctx.object.status
+        status = ctx.object.status if handed else WebsiteStatus()
         status.ready_replicas = 5
         return status
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,24 @@ def test_a_check_that_would_have_to_be_awaited_is_refused(add: Callable[[Manager
 
     with pytest.raises(ConfigurationError, match=r"the check 'db' is an async function.*write a plain one"):
         add(Manager(), "db", check)
+
+
+def test_two_checks_of_one_name_are_refused() -> None:
+    manager = Manager().add_ready_check("db", lambda: None).add_health_check("db", lambda: None)
+    with pytest.raises(ConfigurationError, match="two checks called 'db': give the one that is yours another name"):
+        manager.add_ready_check("db", lambda: "another database")
+
+
+@pytest.mark.parametrize("take", [("add_ready_check", "caches"), ("add_health_check", "main-loop")], ids=" ".join)
+@in_virtual_time
+async def test_a_check_with_the_name_of_one_of_the_managers_own_is_refused(
+    clock: VirtualClock, take: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = Manager(health_address="0", metrics_address="0").run_task(task)
+    getattr(manager, take[0])(take[1], lambda: "this is asked by nobody")
+    world = replace(Cluster(clock).replica().world(), serve=True)
+    assert await manager.run_async(world) is ExitCode.CONFIGURATION
+    assert f"two checks called '{take[1]}'" in caplog.text
 
 
 def test_a_check_may_be_async_within() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 
 import pytest
 
 from shardsdk.errors import ConfigurationError, LeaseLost
-from shardsdk.kube.clock import Clock
+from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.lease.ring import ByRanges
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
@@ -20,6 +20,7 @@ from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.namespaces import NAME_LABEL, CoveredNamespaces
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, HashBy, HashRanges, point_of
+from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, RING, connecting
@@ -334,6 +335,44 @@ async def test_a_ring_by_labels_that_is_made_again_by_ranges_ends_it_too(clock: 
             await asyncio.sleep(600)
 
     with pytest.raises(ConfigurationError, match="this process works by labels"):
+        await body()
+
+
+async def test_what_is_in_a_thread_is_told_to_end_when_the_ring_is_made_again() -> None:
+    """On the real clock, with the loop that docs/sdk/parts.md and examples/plain_client.py have."""
+    clock = SystemClock()
+    server, told = MemoryServer(now=clock.now), threading.Event()
+    server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": SPEC})
+    connect = connecting(MemoryApi(server, clock))
+    lease = ShardLease(connect, RING, "a", NAMESPACE, threaded=False, fenced=False, clock=clock, rng=Random(1))
+
+    def work(share: Share) -> None:
+        if share.stopping.wait(10):
+            told.set()
+
+    with pytest.raises(ConfigurationError, match="this process works by labels"):
+        async with lease, Share(connect, lease, None) as share:
+            await lease.to_thread(work, share)
+    assert told.is_set(), "it would have kept the lease for ever, and worked on nothing"
+
+
+@pytest.mark.parametrize("covered", [COVERED, None], ids=["by ranges", "by labels"])
+@in_virtual_time
+async def test_what_is_in_a_thread_is_told_to_end_when_the_lease_is_lost(
+    clock: VirtualClock, covered: CoveredNamespaces | None
+) -> None:
+    loop = Loop(RangesWorld(clock), "a", covered)
+
+    async def body() -> None:
+        async with loop.working(EVERYWHERE) as share:
+            loop.api.fault = Fault.LOST
+            until = clock.monotonic() + 60
+            while not share.stopping.is_set() and clock.monotonic() < until:
+                with suppress(asyncio.CancelledError):  # which waits for what is in threads
+                    await asyncio.sleep(0.1)
+            assert share.stopping.is_set()
+
+    with pytest.raises(LeaseLost):
         await body()
 
 

@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
 from shardsdk.serving.certificate_watcher import Directory, find_default_directory
 from shardsdk.serving.renewal import make_stored
+from shardsdk.serving.x509_messages import Answer, Question
+from shardsdk.serving.x509_process import ask_here
 from tests.unit.shardsdk.serving.manual_clock import START, ManualClock
 
 POLL = timedelta(seconds=5)
@@ -91,6 +93,33 @@ async def test_other_file_names_are_taken(tmp_path: Path) -> None:
     source = Directory(tmp_path, clock=ManualClock(), certificate_name="cert.pem", key_name="key.pem")
     await source.refresh()
     assert source.published.loaded.is_set()
+
+
+async def test_a_mismatched_pair_is_looked_into_once_and_that_it_is_mended_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To look into one takes a process of its own."""
+    caplog.set_level("INFO")
+    asked, loaded = list[object](), list[bool]()
+
+    async def ask(question: Question) -> Answer:
+        asked.append(question)
+        return await ask_here(question)
+
+    good = write_pair(tmp_path)
+    source = Directory(tmp_path, clock=ManualClock(), ask=ask, on_load=loaded.append)
+    await source.refresh()
+    write_pair(tmp_path)
+    (tmp_path / "tls.key").write_bytes(good[1])
+    for _ in range(12):
+        await source.refresh()
+    assert len(asked) == 2
+    (tmp_path / "tls.crt").write_bytes(good[0])
+    await source.refresh()
+    await source.refresh()
+    assert source.published.failure is None
+    assert loaded == [True, False, True]
+    assert [each.msg for each in caplog.records].count("webhook certificate loaded") == 2
 
 
 async def test_an_encrypted_key_is_refused_without_asking_anybody(tmp_path: Path) -> None:
