@@ -97,6 +97,11 @@ class ApiError(ShardingError):
     asked for (`None`: nothing).
     """
 
+    # Defaults, for subclasses that do not call `__init__`.
+    status: int = 0
+    reason: str = ""
+    retry_after_seconds: float | None = None
+
     def __init__(
         self, message: str, *, status: int = 0, reason: str = "", retry_after_seconds: float | None = None
     ) -> None:

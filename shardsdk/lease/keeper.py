@@ -297,7 +297,7 @@ class Keeper:
                 sent = self._written.get(lease.spec.renew_time or "")
                 if sent is None:
                     self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease)}")
-                elif at.monotonic < self._deadlines.step_down_at:
+                elif self.loss is None and at.monotonic < self._deadlines.step_down_at:
                     self._hold_from(sent, at)
             case Relation.FREE:
                 # By hand it is emptied otherwise; a clock that stood still has let our hold outlast the lease.

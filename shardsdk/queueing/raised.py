@@ -75,12 +75,20 @@ def is_quiet(error: BaseException) -> bool:
 
 def is_lease_gone(error: BaseException) -> bool:
     """Whether a closed fence is all that is behind `error`, in whatever a reconcile has wrapped it."""
+    return _is_lease_gone(error, frozenset())
+
+
+def _is_lease_gone(error: BaseException, above: frozenset[int]) -> bool:
+    # Its own cause: `raise error from error`, or `raise group.exceptions[0] from group`.
+    if id(error) in above:
+        return False
+    above |= {id(error)}
     if isinstance(error, BaseExceptionGroup):
-        return all(map(is_lease_gone, error.exceptions))
+        return all(_is_lease_gone(each, above) for each in error.exceptions)
     if isinstance(error, FenceClosed | LeaseLost):
         # One that is merely doubted may be open again in a moment, and then nobody else has the object.
         return not isinstance(error, FenceDoubted)
-    return error.__cause__ is not None and is_lease_gone(error.__cause__)
+    return error.__cause__ is not None and _is_lease_gone(error.__cause__, above)
 
 
 def _describe(error: BaseException) -> str:

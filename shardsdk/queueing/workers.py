@@ -17,7 +17,9 @@ raises anything else            logged, comes back after its backoff (which the
                                 one of another task ends the loop, by asyncio)
 raises a group of errors        as those, if all mean the same; else as anything
                                 else (shardsdk/queueing/raised.py)
-runs longer than its limit      cancelled, comes back after its backoff
+runs longer than its limit      cancelled, comes back after its backoff once it
+                                has ended: a plain function keeps its worker
+                                until it returns
 ==============================  ==============================================
 
 What one says holds until the next, which an event may bring earlier: whatever that says takes its place.  An item
@@ -36,7 +38,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from numbers import Real
 from typing import Any, Final, Generic, TypeVar, assert_never
 
@@ -46,6 +48,7 @@ from shardsdk.errors import ConfigurationError, RetryRule, ShardingError, Termin
 from shardsdk.kube.backoff import ASKED_MAX_SECONDS, asked_by
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
+from shardsdk.queueing.attempts import Attempt, Early
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import Priority, WorkQueue
 from shardsdk.queueing.raised import describe, is_failure, is_lease_gone, meant_by
@@ -166,7 +169,7 @@ class WorkerPool(Generic[K]):
         self._timeout_seconds = timeout_seconds
         self._asked_max_seconds = asked_max_seconds
         self._metrics = metrics
-        self._running: dict[K, _Attempt] = {}
+        self._running: dict[K, Attempt] = {}
         #: The error of each item whose stack was logged last.
         self._shown: dict[K, str] = {}
 
@@ -184,7 +187,7 @@ class WorkerPool(Generic[K]):
         attempt = self._running.get(item)
         if attempt is None:
             return False
-        attempt.end(_Early.CANCELLED)
+        attempt.end(Early.CANCELLED)
         return True
 
     @property
@@ -209,10 +212,10 @@ class WorkerPool(Generic[K]):
         begun, loop = self._clock.monotonic(), asyncio.get_running_loop()
         # Not by the loop's factory: one that begins tasks at once (`asyncio.eager_task_factory`) may end this one
         # before it is known here, and leaves nothing else a turn between reconciles that await nothing.
-        attempt = _Attempt(asyncio.Task(self._call(item), loop=loop, name=f"{self.name} {item}"))
-        self._running[item] = attempt
-        seconds = self._timeout_seconds
-        limit = None if seconds is None else loop.call_later(seconds, attempt.end, _Early.LIMIT)
+        task = asyncio.Task(self._call(item), loop=loop, name=f"{self.name} {item}")
+        self._running[item] = attempt = Attempt(task, partial(self._goes_on, item))
+        if self._timeout_seconds is not None:
+            attempt.limit(self._timeout_seconds)
         # When to come back is this one's to say; one that only waits is woken by what it waits for.
         self.queue.drop_delay(item)
         if self._metrics:
@@ -223,10 +226,9 @@ class WorkerPool(Generic[K]):
             if _is_cancelled():
                 raise
             if not attempt.concluded:
-                self._end_early(item, attempt.ended_early, error)
+                self._end_early(item, attempt, error)
         finally:
-            if limit is not None:
-                limit.cancel()
+            attempt.ended()
             del self._running[item]
             if self._metrics:
                 self._metrics.active.dec()
@@ -243,16 +245,29 @@ class WorkerPool(Generic[K]):
             self._fail(item, error)
         self._running[item].concluded = True
 
-    def _end_early(self, item: K, why: _Early | None, error: asyncio.CancelledError) -> None:
-        match why:
-            case _Early.CANCELLED:
+    def _goes_on(self, item: K, cancelled_seconds: float) -> None:
+        """A reconcile was cancelled so long ago, and has not ended; it may never."""
+        attempt = self._running[item]
+        if attempt.ended_early is Early.LIMIT and not attempt.told:
+            self._count(lambda metrics: metrics.timeouts)
+        log.warning(
+            "Reconcile goes on though it was cancelled, and keeps its worker; have it look at Context.cancelled, and"
+            " give its calls time limits",
+            extra={**self._where(item), "cancelled_seconds": cancelled_seconds, "workers": self.concurrency},
+        )
+
+    def _end_early(self, item: K, attempt: Attempt, error: asyncio.CancelledError) -> None:
+        match attempt.ended_early:
+            case Early.CANCELLED:
                 log.info("Reconcile cancelled", extra=self._where(item))
                 self._forget(item)
-            case _Early.LIMIT:
+            case Early.LIMIT:
+                if not attempt.told:
+                    self._count(lambda metrics: metrics.timeouts)
                 self._give_up_waiting(item)
             case None:
                 self._fail(item, RuntimeError(f"something that the reconcile awaited was cancelled: {error!r}"))
-            case _:
+            case why:
                 assert_never(why)
 
     def _conclude(self, item: K, outcome: Outcome) -> None:
@@ -278,8 +293,17 @@ class WorkerPool(Generic[K]):
                 assert_never(outcome)
 
     def _fail(self, item: K, error: BaseException) -> None:
+        """Heed what a reconcile has raised, whatever that is: it must not end the pool."""
         self._count(lambda metrics: metrics.failed)
         self._count(lambda metrics: metrics.errors)
+        try:
+            self._heed(item, error)
+        except Exception:
+            # Its class alone: what it says is in the stack, and to read that may be what has failed.
+            where = {**self._where(item, again_after=self.queue.add_rate_limited(item)), "error": type(error).__name__}
+            log.exception("Reconcile raised an error that cannot be read; trying again", extra=where)
+
+    def _heed(self, item: K, error: BaseException) -> None:
         match meant := meant_by(error):
             case _ if is_lease_gone(error):
                 log.warning("Reconcile stopped: the lease is gone", extra=self._where(item, error))
@@ -319,7 +343,6 @@ class WorkerPool(Generic[K]):
     def _give_up_waiting(self, item: K) -> None:
         self._count(lambda metrics: metrics.failed)
         self._count(lambda metrics: metrics.errors)
-        self._count(lambda metrics: metrics.timeouts)
         where = self._where(item, again_after=self.queue.add_rate_limited(item))
         log.warning(
             "Reconcile cancelled at its time limit; trying again",
@@ -343,29 +366,6 @@ class WorkerPool(Generic[K]):
         if again_after is not None:
             where |= {"attempts": self.queue.requeues(item), "next_attempt_seconds": round(again_after, 3)}
         return where
-
-
-class _Early(Enum):
-    """Why a reconcile was cancelled by its pool's doing."""
-
-    CANCELLED = "somebody asked for it"
-    LIMIT = "it ran for too long"
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """A reconcile that runs."""
-
-    task: asyncio.Task[None]
-    ended_early: _Early | None = None
-    #: What it said has been heeded: a cancellation that comes as it returns says nothing any more.
-    concluded: bool = False
-
-    def end(self, why: _Early) -> None:
-        """Cancel it, once."""
-        if self.ended_early is None:
-            self.ended_early = why
-            self.task.cancel()
 
 
 def _is_cancelled() -> bool:

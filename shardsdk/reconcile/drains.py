@@ -17,7 +17,9 @@ Does not hurry a reconcile that runs, unless it is told after how long to cancel
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
@@ -37,6 +39,8 @@ from shardsdk.queueing.metrics import ShardMetrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.workers import Done, Outcome, RequeueAfter, Waiting, WorkerPool
 from shardsdk.reconcile.inflight import InFlight
+from shardsdk.reconcile.patience import AT_ONCE_SECONDS, Patience
+from shardsdk.reconcile.settling import Settling
 from shardsdk.reconcile.state import Drain, DrainEvent, DrainState
 
 log: Final = logger_of(__name__)
@@ -54,8 +58,6 @@ TELL_SECONDS: Final = 60.0
 CONFLICT_SECONDS: Final = 1.0
 #: How long an object waits whose acknowledgement did not count, at first and at most; doubles.
 VOID_SECONDS: Final = (0.05, 10.0)
-#: A moment that is so near is now.
-_AT_ONCE_SECONDS: Final = 0.001
 
 
 class Unserved:
@@ -101,7 +103,7 @@ class Drains:
         api: Api,
         *,
         clock: Clock,
-        cancel: Callable[[Request], object] | None = None,
+        cancel: Callable[[Request], object],
         cancel_after_seconds: float | None = None,
         metrics: ShardMetrics | None = None,
     ) -> None:
@@ -118,6 +120,8 @@ class Drains:
             metrics.oldest_drain_seconds.set_function(lambda: self.oldest_seconds)
         self._unserved = Unserved(clock)
         self._states: dict[Request, DrainState] = {}
+        #: With what runs, of those that are busy.
+        self._patience: dict[Request, Patience] = {}
         self._queue: WorkQueue[Request] = WorkQueue(
             clock, name=f"drains/{cache.resource.group_resource}", rate_limit=RETRY
         )
@@ -129,13 +133,17 @@ class Drains:
             concurrency=CONCURRENT_ACKNOWLEDGEMENTS,
             asked_max_seconds=RETRY.max_seconds,
         )
+        self._settling = Settling(api.writes_settled)
         inflight.listen(self._began)
         cache.listen(self._observe)
         cache.listen_unfit(self._observe_unfit)
 
     async def run(self) -> None:
         """Acknowledge until cancelled, or until stopped and done."""
-        await self._workers.run()
+        async with asyncio.TaskGroup() as group:
+            settling = group.create_task(self._settling.run(), name="settling")
+            await self._workers.run()
+            settling.cancel()
 
     async def stop(self) -> None:
         """Begin no further acknowledgement."""
@@ -185,7 +193,7 @@ class Drains:
         if state.drain is Drain.ACKNOWLEDGED and state.version == version:
             return False  # as it was given away
         if not state.open:
-            state.since, state.settled_at = self._clock.monotonic(), None
+            state.since, state.begun = self._clock.monotonic(), state.begun + 1
         return state.heard(DrainEvent.SEEN)
 
     async def _acknowledge(self, request: Request) -> Outcome | None:
@@ -193,23 +201,26 @@ class Drains:
         if metadata is None:
             return None
         state = self._open(request, metadata)
-        if (pause := state.not_before - self._clock.monotonic()) > _AT_ONCE_SECONDS:
+        if (pause := state.not_before - self._clock.monotonic()) > AT_ONCE_SECONDS:
             return RequeueAfter(pause)
-        # Not anew because the object is newer: what others change more often than the slowest write is answered would
-        # never be given away.  What this shard sends for it, a reconcile sends; none begins while this drain is shown.
-        if not self._inflight.busy(request) and not state.settled:
-            begun = state.begun
-            await self._api.writes_settled()
-            state.settled_at = begun
-        # The world may have changed meanwhile: the drain withdrawn, the object newer, a reconcile begun.
-        metadata = self._to_give_away(request)
-        if metadata is None or self._states.get(request) is not state:
-            return None  # gone, or drained again: that news has brought it back, and a reconcile may have come between
         if self._inflight.busy(request):
             return self._wait_until_idle(request, state)
         if not state.settled:
-            return RequeueAfter(_AT_ONCE_SECONDS)
+            self._settle(request, state)
+            return Waiting()
         return await self._give_away(request, metadata, state)
+
+    def _settle(self, request: Request, state: DrainState) -> None:
+        """Come back when what was sent for the object can no longer be executed."""
+        # Not anew because the object is newer: what others change more often than the slowest write is answered would
+        # never be given away.  What this shard sends for it, a reconcile sends; none begins while this drain is shown.
+        if state.settling_at != (begun := state.begun):
+            state.settling_at = begun
+            self._settling.join(lambda: self._settled(request, state, begun))
+
+    def _settled(self, request: Request, state: DrainState, begun: int) -> None:
+        state.settled_at = max(state.settled_at, begun)
+        self._queue.add(request)
 
     async def _give_away(self, request: Request, metadata: ObjectMeta, state: DrainState) -> Outcome | None:
         """Write the acknowledgement of an object that nobody works on any more, as the cache shows it."""
@@ -233,7 +244,7 @@ class Drains:
                 return None
             raise meant from error
         except Exception:
-            state.settled_at = None  # this write itself may still be executed
+            state.begun += 1  # this write itself may still be executed
             raise
         self._unserved.over()
         if self._shard.judge(answer) is Verdict.ACKNOWLEDGE:
@@ -252,7 +263,7 @@ class Drains:
         pause = double(VOID_SECONDS[0], state.voided, VOID_SECONDS[1])
         state.not_before = self._clock.monotonic() + pause
         state.voided += 1
-        state.settled_at = None
+        state.begun += 1
         state.heard(DrainEvent.VOIDED)
         if state.voided > 1:
             log.warning(
@@ -279,25 +290,23 @@ class Drains:
         return self._states[request]
 
     def _wait_until_idle(self, request: Request, state: DrainState) -> Outcome:
-        """Come back when no reconcile of the object runs any more, and cancel those that run for too long."""
+        """Come back when no reconcile of the object runs any more, and before that when patience says so."""
         if state.drain is not Drain.BUSY:
             self._inflight.when_idle(request, lambda: self._come_back(request))
             state.heard(DrainEvent.BUSY)
-        if self._cancel is None or self._cancel_after_seconds is None:
-            return Waiting()
-        remaining = state.since + self._cancel_after_seconds - self._clock.monotonic()
-        if remaining > _AT_ONCE_SECONDS:
-            return RequeueAfter(remaining)
-        log.warning("Reconcile cancelled: its object is being drained", extra=self._where(request))
-        self._cancel(request)
-        return Waiting()
+            cancel = partial(self._cancel, request)
+            self._patience[request] = Patience(
+                self._cancel_after_seconds, cancel, self._shard, self._cache.resource, request
+            )
+        return RequeueAfter(self._patience[request].look(self._clock.monotonic() - state.since))
 
     def _began(self, request: Request) -> None:
-        """A reconcile begins: what it sends, nobody who settles already waits for."""
+        """A reconcile begins: what it sends, no wait that has begun waits for."""
         if (state := self._states.get(request)) is not None:
             state.begun += 1
 
     def _come_back(self, request: Request) -> None:
+        self._patience.pop(request, None)
         state = self._states.get(request)
         if state is not None and state.heard(DrainEvent.ENDED):
             self._queue.add(request)

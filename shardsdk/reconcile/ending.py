@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 from shardsdk.cache.objects import Request
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
-from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import SlimMeta
 from shardsdk.protocol.ranges import HashBy, HashRanges
 from shardsdk.reconcile.mainresource import MainResource
-
-log: Final = logger_of(__name__)
+from shardsdk.reconcile.patience import Patience
 
 
 async def work_ended(
@@ -34,27 +33,20 @@ async def work_ended(
 
 
 async def _idle(resource: MainResource[Any], request: Request, clock: Clock) -> None:
-    """Wait until no reconcile of an object runs, and cancel those that run for too long."""
+    """Wait until no reconcile of an object runs, and lose patience with those that do."""
     idle = asyncio.Event()
     resource.inflight.when_idle(request, idle.set)
-    if (limit := resource.drain_timeout_seconds) is None:
-        await idle.wait()
-        return
-    waiting = asyncio.ensure_future(idle.wait())
-    timer = asyncio.ensure_future(clock.sleep(limit))
+    looking = asyncio.create_task(_look(resource, request, clock))
     try:
-        await asyncio.wait([waiting, timer], return_when=asyncio.FIRST_COMPLETED)
-        if not idle.is_set():
-            log.warning(
-                "Reconcile cancelled: its object is being drained",
-                extra={
-                    "resource": str(resource.cache.resource.group_resource),
-                    "namespace": request.namespace,
-                    "object": request.name,
-                },
-            )
-            resource.cancel(request)
-        await waiting
+        await idle.wait()
     finally:
-        waiting.cancel()
-        timer.cancel()
+        looking.cancel()
+
+
+async def _look(resource: MainResource[Any], request: Request, clock: Clock) -> None:
+    assert resource.shard is not None  # else nobody gives anything of it away
+    cancel = partial(resource.cancel, request)
+    patience = Patience(resource.drain_timeout_seconds, cancel, resource.shard, resource.cache.resource, request)
+    since = clock.monotonic()
+    while True:
+        await clock.sleep(patience.look(clock.monotonic() - since))

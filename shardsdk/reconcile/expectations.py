@@ -48,7 +48,6 @@ class Expectations:
         wake_at: Callable[[Request, float], None],
         cancel: Callable[[Request, float], None],
         on_expired: Callable[[Request], None] | None = None,
-        seconds: float = EXPECTATION_SECONDS,
         states: ObjectStates | None = None,
     ) -> None:
         self._clock = clock
@@ -56,7 +55,6 @@ class Expectations:
         self._wake_at = wake_at
         self._cancel = cancel
         self._on_expired = on_expired
-        self._seconds = seconds
         self._states = ObjectStates() if states is None else states
         self._awaited = Awaited()
 
@@ -65,7 +63,8 @@ class Expectations:
         if cache.has_seen(request, version):
             return  # the news were faster than the answer
         now = self._clock.monotonic()
-        self._add(owner, Child(cache.resource.group_resource, request), Expected(now, now + self._seconds, version))
+        expected = Expected(now, now + EXPECTATION_SECONDS, version)
+        self._add(owner, Child(cache.resource.group_resource, request), expected)
 
     def expect_end(self, owner: Request, cache: Cache[Any], request: Request, uid: str) -> None:
         """`owner` waits until `cache` shows that the object with this uid is gone, or on its way out."""
@@ -73,7 +72,7 @@ class Expectations:
         if thing is None or _has_ended(metadata_of(thing), uid):
             return
         now = self._clock.monotonic()
-        expected = Expected(now, now + self._seconds, ends=uid)
+        expected = Expected(now, now + EXPECTATION_SECONDS, ends=uid)
         self._add(owner, Child(cache.resource.group_resource, request), expected)
 
     def pending(self, owner: Request) -> bool:
@@ -120,7 +119,9 @@ class Expectations:
 
     def _add(self, owner: Request, written: Child, expected: Expected) -> None:
         state = self._states.of(owner)
-        state.expected = {**(state.expected or {}), written: expected}
+        if state.expected is None:
+            state.expected = {}
+        state.expected[written] = expected
         state.wrote(WriteEvent.WROTE)
         self._awaited.add(written, owner)
 

@@ -316,8 +316,9 @@ class DrainState:
 
     `since` it was asked for; `version` is the one that was acknowledged, `voided`
     how many acknowledgements in a row did not count, `not_before` when the next may be made.
-    `begun` counts the reconciles that began since the drain label was seen, `settled_at` is what it was when this
-    shard's writes were last begun to be settled, with success (`None`: they were not).
+    `begun` counts what began since the drain label was seen and may have sent writes for it: reconciles, and
+    acknowledgements whose outcome is open.  `settling_at` is what that was when this shard's writes were last begun to
+    be settled for it, `settled_at` the same of those that were.
     """
 
     drain: Drain = Drain.NONE
@@ -326,7 +327,8 @@ class DrainState:
     voided: int = 0
     not_before: float = 0.0
     begun: int = 0
-    settled_at: int | None = None
+    settling_at: int = -1
+    settled_at: int = -1
 
     def heard(self, event: DrainEvent) -> bool:
         """Take a step of `drain`; whether it wakes the object."""
@@ -340,7 +342,7 @@ class DrainState:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing that reconciles have sent for the object can still be executed, once none runs."""
+        """Whether nothing that was sent for the object can still be executed, once no reconcile of it runs."""
         return self.settled_at == self.begun
 
 

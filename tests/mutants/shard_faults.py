@@ -152,8 +152,8 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "ACKNOWLEDGE_UNSETTLED": Fault(
         "a drain is acknowledged only when the shard's own writes are answered or dead",
         "shardsdk.reconcile.drains",
-        "            await self._api.writes_settled()",
-        "            pass",
+        "        if not state.settled:\n",
+        "        if False:\n",
         DRAINS,
     ),
     "ACKNOWLEDGE_ANY_VERSION": Fault(
@@ -166,8 +166,8 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "ACKNOWLEDGE_A_NEWER_OBJECT": Fault(
         "a drain that came again while writes were settling is settled anew",
         "shardsdk.reconcile.drains",
-        "if metadata is None or self._states.get(request) is not state:",
-        "if metadata is None:",
+        "self._settled(request, state, begun)",
+        "self._settled(request, self._states.get(request, state), begun)",
         DRAINS,
     ),
     "IDLE_BY_THE_FIRST": Fault(
@@ -241,6 +241,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         '"resourceVersion": metadata.get("resourceVersion") or self._version}',
         '"resourceVersion": metadata.get("resourceVersion")}',
         OWN,
+    ),
+    "JOIN_A_PASS_UNDER_WAY": Fault(
+        "an object is given away once writes were settled that began before it was to be",
+        "shardsdk.reconcile.settling",
+        "joined, self._joined = self._joined, []",
+        "joined = self._joined",
+        ("tests/unit/shardsdk/reconcile/test_settling.py",),
     ),
     "RECONCILES_NEVER_END": Fault(
         "what a reconcile has left behind writes no more",

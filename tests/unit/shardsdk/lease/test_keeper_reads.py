@@ -8,6 +8,8 @@ import pytest
 
 from shardsdk.lease.steps import LossKind, Moment, Phase, Read, Stop, Write
 from shardsdk.lease.timings import LeaseTimings
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.memory import MemoryServer
 from tests.keeper_driver import EPOCH, Driver
 
 TIMINGS = LeaseTimings()
@@ -104,3 +106,23 @@ def test_one_of_them_does_not_cost_the_lease_however_slow_the_others_are(latency
         else:
             driver.now += action.seconds
     assert driver.keeper.phase is Phase.HOLDING
+
+
+def test_a_renewal_in_a_store_that_was_set_back_revives_nothing() -> None:
+    """The store came back without the Lease; one that was made anew, and nobody answered, is older than the last."""
+    driver = Driver()
+    for number in range(30):
+        driver.server.create(LEASES, {"metadata": {"name": f"other-{number}", "namespace": "default"}, "spec": {}})
+    driver.acquire().due()
+    driver.server = MemoryServer()
+    assert isinstance(driver.step(), Write)
+    assert isinstance(driver.step(), Read)
+    made = driver.next()
+    assert isinstance(made, Write)
+    assert made.create
+    driver.execute(made)
+    driver.keeper.failed(driver.at(), "the connection broke", broken=True)
+    before = driver.keeper.confirmed
+    assert isinstance(driver.due().step(), Read)
+    assert driver.keeper.phase is Phase.LOST
+    assert driver.keeper.confirmed == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.lease.threads import call_plainly
 from shardsdk.operator.failures import Permanent, Retry
 from shardsdk.queueing.queue import RateLimit, WorkQueue
-from shardsdk.queueing.raised import describe, meant_by
+from shardsdk.queueing.raised import describe, is_lease_gone, meant_by
 from shardsdk.queueing.workers import WorkerPool
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
@@ -192,3 +193,68 @@ def test_what_a_group_means_does_not_hang_on_the_order_of_its_errors(
 def test_beside_a_lease_that_is_gone_the_others_count(gone: Exception) -> None:
     for error in (Conflict("stale"), Retry("later", after=9), AlreadyOwned("another's")):
         assert meant_by(group(gone, error)) is meant_by(group(error, gone)) is error
+
+
+def from_itself(error: Exception) -> Exception:
+    """As `except Exception as error: raise error from error`."""
+    error.__cause__ = error
+    return error
+
+
+def from_its_group(error: Exception) -> Exception:
+    """As `except* ... as errors: raise errors.exceptions[0] from errors`."""
+    error.__cause__ = group(error)
+    return error
+
+
+@pytest.mark.parametrize("cycle", [from_itself, from_its_group])
+@in_virtual_time
+async def test_an_error_that_is_its_own_cause_is_its_items_failure_alone(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, cycle: Callable[[Exception], Exception]
+) -> None:
+    assert await times_of(clock, cycle(ValueError("boom")), cycle(ServerError("oops"))) == pytest.approx([0, 1, 3])
+    assert [line.msg for line in caplog.records] == ["Reconcile raised; trying again", "Reconcile failed; trying again"]
+
+
+@pytest.mark.parametrize("cycle", [from_itself, from_its_group])
+def test_a_lease_that_is_gone_is_found_behind_a_cycle(cycle: Callable[[Exception], Exception]) -> None:
+    assert is_lease_gone(cycle(LeaseLost("gone")))
+    assert is_lease_gone(group(cycle(LeaseLost("gone")), FenceClosed("shut")))
+    same = LeaseLost("gone")
+    assert is_lease_gone(group(same, same))
+    assert not is_lease_gone(group(cycle(ValueError("boom")), LeaseLost("gone")))
+
+
+class Quota(ServerError):
+    """As it is written by whoever has never asked an error of ours what it carries."""
+
+    def __init__(self, who: str) -> None:
+        self.who = who
+
+
+class Odd(ServerError):
+    @property
+    def retry_after_seconds(self) -> float:
+        raise KeyError("header")
+
+    @retry_after_seconds.setter
+    def retry_after_seconds(self, seconds: float | None) -> None: ...
+
+
+@in_virtual_time
+async def test_an_error_of_ours_without_its_fields_is_its_items_failure(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await times_of(clock, Quota("me"), group(Quota("you"), Conflict("stale"))) == pytest.approx([0, 1, 3])
+    assert {line.msg for line in caplog.records} == {"Reconcile failed; trying again"}
+
+
+@in_virtual_time
+async def test_an_error_that_cannot_be_read_is_its_items_failure_and_told(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await times_of(clock, Odd("oops"), Odd("oops")) == pytest.approx([0, 1, 3])
+    first, _ = caplog.records
+    assert first.msg == "Reconcile raised an error that cannot be read; trying again"
+    assert (first.__dict__["object"], first.__dict__["error"]) == ("a", "Odd")
+    assert first.exc_info

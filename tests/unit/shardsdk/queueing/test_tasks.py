@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shardsdk.queueing.metrics import ControllerMetrics, Metrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.workers import RequeueAfter, WorkerPool
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -19,11 +20,15 @@ Reconcile = Callable[[str], Awaitable[RequeueAfter | None]]
 
 @asynccontextmanager
 async def running(
-    clock: VirtualClock, reconcile: Reconcile, *, limit: float | None = None
+    clock: VirtualClock,
+    reconcile: Reconcile,
+    *,
+    limit: float | None = None,
+    metrics: ControllerMetrics | None = None,
 ) -> AsyncIterator[tuple[WorkerPool[str], asyncio.Task[None]]]:
     """A pool of one worker, and the task that it runs in."""
     queue: WorkQueue[str] = WorkQueue(clock, rate_limit=RateLimit(base_seconds=1))
-    pool = WorkerPool("test", reconcile, queue, clock=clock, timeout_seconds=limit)
+    pool = WorkerPool("test", reconcile, queue, clock=clock, timeout_seconds=limit, metrics=metrics)
     task = asyncio.create_task(pool.run())
     try:
         yield pool, task
@@ -228,3 +233,41 @@ async def test_a_factory_that_begins_tasks_at_once_changes_nothing(clock: Virtua
             await asyncio.sleep(0)
             turns.append(len(seen))
         assert len(turns) >= 10
+
+
+@in_virtual_time
+@pytest.mark.parametrize("how", ["cancel", "limit"])
+async def test_one_that_goes_on_though_it_was_cancelled_is_told_at_growing_pauses_and_counted_once(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """As one in a plain function does, which may never return; an end in time says nothing."""
+    may_end, metrics = asyncio.Event(), Metrics()
+
+    async def reconcile(item: str) -> None:
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+        raise asyncio.CancelledError
+
+    def timeouts() -> float | None:
+        return metrics.registry.get_sample_value("controller_runtime_reconcile_timeouts_total", {"controller": "test"})
+
+    limit = 10 if how == "limit" else None
+    async with running(clock, reconcile, limit=limit, metrics=metrics.controller("test", 1)) as (pool, _):
+        pool.queue.add("a")
+        await clock.sleep(10)
+        pool.cancel("a")  # nothing new to one that its limit has cancelled
+        told = [0]
+        for seconds in (9, 2, 7, 5, 15, 5):
+            await clock.sleep(seconds)
+            told.append(len(caplog.records))
+        asyncio.get_running_loop().call_soon(may_end.set)
+        assert told == [0, 0, 1, 1, 2, 2, 3]
+        assert timeouts() == (1 if how == "limit" else 0)
+        assert {line.msg.partition(",")[0] for line in caplog.records} == {"Reconcile goes on though it was cancelled"}
+        assert [line.__dict__["cancelled_seconds"] for line in caplog.records] == [10, 20, 40]
+        await clock.sleep(0.5)
+        assert timeouts() == (1 if how == "limit" else 0)
+        before = len(caplog.records)
+        await clock.sleep(1000)
+    assert [line for line in caplog.records[before:] if "goes on" in line.msg] == []
