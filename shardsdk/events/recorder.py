@@ -214,13 +214,11 @@ class EventRecorder:
                 continue
 
     async def flush(self) -> None:
-        """Once `run` has ended, write what is left, each with one attempt and without regard to rates.
-
-        What it has no time for, because it is cancelled, is dropped.
-        """
+        """Once `run` has ended, write what is left, each with one attempt; what it is cancelled before is dropped."""
         try:
             while self._pending:
-                await self._write(*self._pending.popitem(last=False), attempts=1)
+                key = min(self._pending, key=lambda key: self._delay(key)[0])
+                await self._write(key, self._pending.pop(key), attempts=1)
         finally:
             if left := sum(pending.count for pending in self._pending.values()):
                 self._pending.clear()
@@ -260,14 +258,15 @@ class EventRecorder:
         self._untold = 0
 
     def _find_due(self) -> tuple[_Key | None, float | None]:
-        """The oldest Event that may be written now, else how long until one may (`None`: there is none)."""
-        waits = []
-        for key in self._pending:
-            _, wait = self._delay(key)
-            if not wait:
-                return key, None
-            waits.append(wait)
-        return None, min(waits, default=None)
+        """The oldest Event that may be written now, else how long until one may (`None`: there is none).
+
+        Those of namespaces where Events fail come last: each of them may take long.
+        """
+        delays = {key: self._delay(key) for key in self._pending}
+        due = [key for key, (_, seconds) in delays.items() if not seconds]
+        if due:
+            return min(due, key=lambda key: delays[key][0]), None
+        return None, min((seconds for _, seconds in delays.values()), default=None)
 
     def _delay(self, key: _Key) -> tuple[bool, float]:
         """Whether Events fail in its namespace, and seconds until this one may be written."""
