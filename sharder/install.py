@@ -165,10 +165,17 @@ def _tell_leader(lease: Lease, leftovers: Leftovers, *, own: bool) -> str:
     stop = "stop it (scale its Deployment to 0), then try again"
     if own:
         return f"{renews}: a sharder is running; {stop}"
-    another = "by --lease what no Lease is called"
-    if not leftovers.crds:
-        another = f"by -n and --lease the Lease of the sharder that was here or, where that is gone, {another}"
-    return f"{renews}, which is not in {space}: if that is a sharder, {stop}; if it is none, name {another}"
+    another = (
+        "name by -n and --lease the Lease of the sharder that was here or, where that is gone, by --lease what no Lease"
+        " is called"
+    )
+    if leftovers.crds:
+        # Another name would not do: without a Lease of it, rings that a sharder has looked at are in the way.
+        another = (
+            f"run `sharder uninstall -n {space} --lease {leftovers.lease}`, without --crds, and after that"
+            f" `kubectl delete crd {' '.join(CRD_NAMES)}`"
+        )
+    return f"{renews}, which is not in {space}: if that is a sharder, {stop}; if it is none, {another}"
 
 
 async def _require_no_ring_of_a_sharder(api: Api, lease: str) -> None:

@@ -126,9 +126,10 @@ async def choose_resources(
         called = catalog.named(text)
         if not called:
             raise ConfigurationError(f"the API server serves no resource called {text!r}; see `kubectl api-resources`")
-        found.append(called[0].resource)
-        if namespace is not None and not found[-1].namespaced:
+        within = [each.resource for each in called if namespace is None or each.resource.namespaced]
+        if not within:
             raise ConfigurationError(f"{text} are in no namespace, so none is in {namespace}; leave out -n")
+        found.append(within[0])
     return found, ()
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sharder.core.decisions import is_owner
 from sharder.core.problems import some
-from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec, Role, Subject, placed_resources
+from sharder.core.ringspec import AssignBy, ResolvedMain, ResolvedRing, RingSpec, Role, Subject, placed_resources
 from sharder.kubectl.catalog import Catalog, read_catalog
 from sharder.kubectl.cluster import Reader, Resolved, Ring, ages_of, name_problem
 from sharder.kubectl.documents import explanations_document, render_document
@@ -56,7 +56,7 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
     made = [
         await _explain(session, reader, ring, found, meta, leading)
         if lists(ring, found)
-        else _explain_labels(ring, found.group_resource, meta)
+        else await _explain_labels(session, reader, ring, found, meta, leading)
         for ring in rings
     ]
     explanations = [each for each in made if each is not None]
@@ -153,12 +153,19 @@ async def read_leader(api: Api, reader: Reader, lease: tuple[str, str]) -> Leadi
 
 
 async def _explain(
-    session: Session, reader: Reader, ring: Ring, resource: Resource, meta: ObjectMeta, leading: Leading | None
+    session: Session,
+    reader: Reader,
+    ring: Ring,
+    resource: Resource,
+    meta: ObjectMeta,
+    leading: Leading | None,
+    removed: Subject | None = None,
 ) -> Explanation:
+    """`removed`: what the resource was to the ring, which lists it no longer."""
     assert ring.spec is not None
     found = await reader.resolved(ring.spec, ring.covers)
     resolved = found.ring
-    subject = resolved.find(resource.group_resource)
+    subject = removed or resolved.find(resource.group_resource)
     if subject is None:
         return _unplaced(ring.spec, found, resource.group_resource, meta)
     now = reader.clock.now()
@@ -173,14 +180,15 @@ async def _explain(
         subject=subject,
         meta=meta,
         # By ranges a child is where its namespace is, whatever its owner's place.
-        owner=None if by_ranges else await _owner(session.api, reader, resolved, subject, meta),
+        owner=None if by_ranges or removed else await _owner(session.api, reader, resolved, subject, meta),
         membership=read_membership(seen.leases or (), shard_statuses) if seen.whole else None,
         shard_statuses=shard_statuses,
-        covered=stays or (await reader.covers(resolved))(meta.namespace),
+        covered=removed is None and (stays or (await reader.covers(resolved))(meta.namespace)),
         conditions=read_conditions(ring.status, ages_of(ring.status, now)),
         up_to_date=ring.up_to_date,
         leading=leading,
         joining=tuple(name for each in subject.main.controlled if placed.get(name := each.group_resource) is False),
+        removed=removed is not None,
     )
     return explain_range(known, await reader.ranges(ring.spec, seen)) if by_ranges else explain(known)
 
@@ -196,18 +204,25 @@ def _unplaced(spec: RingSpec, found: Resolved, resource: GroupResource, meta: Ob
     return unplaced.unserved([name for name in names if name in found.missing])
 
 
-def _explain_labels(ring: Ring, resource: GroupResource, meta: ObjectMeta) -> Explanation | None:
+async def _explain_labels(
+    session: Session, reader: Reader, ring: Ring, resource: Resource, meta: ObjectMeta, leading: Leading | None
+) -> Explanation | None:
     """What to say of a ring that does not list the resource, or is invalid; None: the object has none of its labels."""
     if name_problem(ring.name) or (ring.spec is not None and ring.spec.assign_by is not AssignBy.LABELS):
         return None
     labels, placed = parse_ring_name(ring.name), dict(placed_resources(ring.status))
     if meta.label(labels.shard) is None and meta.label(labels.drain) is None:
         return None
-    role = Role.CONTROLLED if placed.get(resource) else Role.MAIN
+    role = Role.CONTROLLED if placed.get(resource.group_resource) else Role.MAIN
     unplaced = Unplaced(ring.name, labels, role, meta)
     if ring.invalid is not None:
         return unplaced.invalid(ring.invalid.problems)
-    return unplaced.removed(recorded=resource in placed)
+    if resource.group_resource not in placed:
+        return unplaced.forgotten("the ring's status does not have the resource among placedResources")
+    if unplaced.shard is None:
+        return unplaced.forgotten("the sharder goes by the shard label, and there is only the drain label")
+    removed = Subject(role, resource, ResolvedMain(resource))
+    return await _explain(session, reader, ring, resource, meta, leading, removed)
 
 
 async def _owner(api: Api, reader: Reader, ring: ResolvedRing, subject: Subject, meta: ObjectMeta) -> Owner | None:

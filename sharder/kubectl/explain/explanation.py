@@ -10,6 +10,7 @@ from sharder.core.decisions import (
     Decision,
     Desired,
     Facts,
+    NoShard,
     Outcome,
     Reason,
     Target,
@@ -30,6 +31,8 @@ from shardsdk.protocol.objects import GroupResource, ObjectMeta
 
 #: Shards that a sentence names before it only counts.
 _NAMED = 8
+#: Why an object with a ring's labels shall have none.
+REMOVED = "the ring lists its resource no longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Known:
     `membership` None: the leases could not be read.  `covered` None: the
     namespace could not.  `leading` None: nothing is known of a leading sharder.
     `joining`: what its main resource controls, and what was main until the ring was edited; shards have not let go of
-    all of it.
+    all of it.  `removed`: the ring lists its resource no longer, and so covers it nowhere.
     """
 
     ring: ResolvedRing
@@ -64,6 +67,7 @@ class Known:
     up_to_date: bool
     leading: Leading | None
     joining: tuple[GroupResource, ...] = ()
+    removed: bool = False
 
     @property
     def role(self) -> Role:
@@ -120,6 +124,9 @@ def explain(known: Known) -> Explanation:
 
 
 def _desired(known: Known) -> tuple[str | None, Desired | None]:
+    if known.removed:
+        # It shall have no shard at all; whose child it was is not known any more.
+        return None, NoShard()
     key = known.subject.key_of(known.meta)
     if known.membership is None:
         return key, None
@@ -140,6 +147,9 @@ def _where(desired: Desired | None) -> str | None:
 
 def _because(known: Known, key: str | None, desired: Desired | None) -> Iterator[str]:
     main, owner = known.subject.main.resource, known.owner
+    if known.removed:
+        yield REMOVED
+        return
     if known.covered is False:
         selector = describe_selector(known.ring.namespace_selector)
         yield f"namespace {known.meta.namespace} is outside the ring's scope ({selector})"
@@ -199,6 +209,8 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
             )
         case Decision.MOVE:
             return f"the sharder moves it to {outcome.target}, where its owner is"
+        case Decision.RELEASE if known.removed and known.role is Role.CONTROLLED:
+            return "the sharder takes the labels off, once the owners that leave the ring have left their shards"
         case Decision.RELEASE:
             return "the sharder takes the labels off: it left the ring's scope"
         case Decision.IGNORE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sharder.core.problems import some
 from sharder.core.ringspec import Role
-from sharder.kubectl.explain.explanation import Explanation
+from sharder.kubectl.explain.explanation import REMOVED, Explanation
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
 
@@ -45,27 +45,12 @@ class Unplaced:
             f"{listed}: install its CustomResourceDefinition, or take it off the ring",
         )
 
-    def removed(self, *, recorded: bool) -> Explanation:
-        """The ring lists its resource no longer; `recorded`: by its status the sharder knows what it has labelled."""
-        because = ("the ring lists its resource no longer",)
-        if not recorded:
-            return self._explain(
-                because,
-                "it keeps the labels: the ring's status does not have the resource among placedResources",
-                "somebody who takes the labels off: list the resource once more, and take it off while a sharder leads",
-            )
-        if self.role is Role.CONTROLLED or self.shard is None:
-            return self._explain(
-                because,
-                "the sharder takes the labels off, once the owners that leave the ring have left their shards",
-                "a sharder that has gone through all of them: if this stays, look into its log",
-            )
-        asked = f"{self.shard} has been asked to let go of it (drain label) and has not answered yet"
+    def forgotten(self, why: str) -> Explanation:
+        """The ring lists its resource no longer, and no sharder looks for its labels: `why`."""
         return self._explain(
-            because,
-            (asked if self.draining else f"the next resync asks {self.shard} to let go of it (drain label)")
-            + "; then it is nobody's",
-            f"the answer of {self.shard}: look into its log, or stop it, and the labels go without it",
+            (REMOVED,),
+            f"it keeps the labels: {why}",
+            "somebody who takes the labels off: list the resource once more, and take it off while a sharder leads",
         )
 
     def invalid(self, problems: Iterable[object]) -> Explanation:

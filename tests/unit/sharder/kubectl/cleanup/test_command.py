@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from sharder.kubectl.cleanup.command import Wish, clean_up
+from sharder.kubectl.cleanup.command import Wish, choose_resources, clean_up
 from sharder.kubectl.cleanup.sweep import RingIsBack
 from sharder.kubectl.outcomes import ExitCode
 from shardsdk.errors import ConfigurationError, Forbidden, InvalidRingName, ServerError, ShardingError
@@ -199,6 +199,20 @@ async def test_of_a_namespace_nothing_is_touched_that_is_not_in_it(monkeypatch: 
         await cleanup_in("default", apply=True, resources=("clusters",))
     assert untouched == (api.server.get(resource, "everywhere", None), api.server.get(SECRETS, "theirs", "theirs"))
     assert (await cleanup(api, apply=True))[1].endswith("\n2 objects cleaned.\n")
+
+
+async def test_of_two_resources_of_one_name_that_is_meant_which_the_namespace_can_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever of them the API server lists first."""
+    secrets = {"resource": "secrets", "verbs": ["list", "patch"]}
+    for path, scope in (("/api", "Cluster"), ("/apis", "Namespaced")):
+        monkeypatch.setitem(DISCOVERY, path, [{"version": "v1", "resources": [secrets | {"scope": scope}]}])
+    api = left_behind()
+    [chosen], unread = await choose_resources(api, ("secrets",), "default")
+    assert (chosen.group, chosen.namespaced, unread) == ("example.com", True, ())
+    [chosen], _ = await choose_resources(api, ("secrets",))
+    assert (chosen.group, chosen.namespaced) == ("", False)
 
 
 async def test_a_resource_that_may_not_be_listed_leaves_it_open() -> None:

@@ -12,6 +12,7 @@ from sharder.kubectl.explain.command import show_explanation
 from sharder.kubectl.outcomes import ExitCode
 from sharder.kubectl.rbac import print_roles_of_ring
 from shardsdk.errors import ShardingError
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.unit.sharder.kubectl.rings import (
@@ -114,14 +115,25 @@ async def test_without_the_rings_nothing_is_explained_or_granted() -> None:
         await print_roles_of_ring(session_of(api), "plain", LEASE)
 
 
-async def explain_only(spec: dict[str, Any], *, drain: bool = False, **status: Any) -> tuple[ExitCode, Any]:
-    """What is said of a ConfigMap with the labels of the ring, the only one."""
+async def explain_only(
+    spec: dict[str, Any],
+    *leases: Lease,
+    shard: str | None = "one",
+    drain: bool = False,
+    failing: tuple[tuple[str, str], ...] = (),
+    **status: Any,
+) -> tuple[ExitCode, Any]:
+    """What is said of a ConfigMap with the labels of the ring, the only one; of `leases`, one may be the sharder's."""
     server = MemoryServer()
     server.arrange(CLUSTERRINGS, raw_ring(spec=spec, **status), None)
-    server.create(CONFIGMAPS, manifest("a", "one", owner="b", drain=drain), "default")
-    code, document = await explained(Discovering(server, Wall(), set()))
+    for each in leases:
+        server.create(LEASES, msgspec.to_builtins(each), each.metadata.namespace)
+    server.create(CONFIGMAPS, manifest("a", shard, owner="b", drain=drain), "default")
+    api = Discovering(server, Wall(), set())
+    api.failing = dict.fromkeys(failing, FAILURES[1])
+    code, document = await explained(api)
     [made] = document["rings"]
-    assert (made["ring"], made["shard"], made["decision"]) == ("checksum", "one", None)
+    assert (made["ring"], made["shard"]) == ("checksum", shard)
     return code, made
 
 
@@ -134,23 +146,78 @@ async def test_what_a_ring_needs_and_is_not_served_is_named() -> None:
     assert made["missing"] == ["widgets.example.com: install its CustomResourceDefinition, or take it off the ring"]
 
 
+OFF: dict[str, Any] = {"resources": [{"resource": "secrets"}]}
+MAIN: dict[str, Any] = {"placedResources": [{"resource": "configmaps"}]}
+CHILD: dict[str, Any] = {"placedResources": [{"resource": "configmaps", "controlled": True}]}
+LEADER = lease("sharder", holder="sharder-1", namespace="sharding-system", ring="")
+ASKS = "the next resync asks one to let go of it (drain label); then it is nobody's"
+ASKED = "one has been asked to let go (drain label) and has not answered yet"
+TAKES = "the sharder takes the labels off: it left the ring's scope"
+ANSWER = "the answer of one: look into its log, or stop it, and its objects move without it"
+OWNERS_FIRST = "the sharder takes the labels off, once the owners that leave the ring have left their shards"
+RELIST = "somebody who takes the labels off: list the resource once more, and take it off while a sharder leads"
+
+
 @pytest.mark.parametrize(
-    ("placed", "drain", "then"),
+    ("leases", "placed", "drain", "decision", "then", "missing"),
     [
-        ({"resource": "configmaps"}, False, "the next resync asks one to let go of it (drain label); then it is n"),
-        ({"resource": "configmaps"}, True, "one has been asked to let go of it (drain label) and has not answered yet"),
-        ({"resource": "configmaps", "controlled": True}, False, "the sharder takes the labels off, once the owners"),
-        ({"resource": "secrets"}, False, "it keeps the labels: the ring's status does not have the resource among"),
+        ([lease("one")], MAIN, False, "DRAIN", ASKS, []),
+        ([lease("one")], MAIN, True, "AWAIT", ASKED, [ANSWER]),
+        ([], MAIN, False, "RELEASE", TAKES, []),
+        ([lease("one", holder="", state="dead")], MAIN, True, "RELEASE", TAKES, []),
+        ([lease("one")], CHILD, False, "RELEASE", OWNERS_FIRST, []),
+        ([], CHILD, True, "RELEASE", OWNERS_FIRST, []),
     ],
 )
-async def test_of_a_resource_that_was_taken_off_the_ring_labels_are_explained(
-    placed: dict[str, Any], drain: bool, then: str
+async def test_of_a_resource_that_was_taken_off_the_ring_the_shards_lease_decides(
+    leases: list[Lease], placed: dict[str, Any], drain: bool, decision: str, then: str, missing: list[str]
 ) -> None:
-    code, made = await explain_only({"resources": [{"resource": "secrets"}]}, drain=drain, placedResources=[placed])
+    code, made = await explain_only(OFF, LEADER, *leases, drain=drain, **placed)
     assert (code, made["inPlace"], made["draining"]) == (ExitCode.WRONG, False, drain)
     assert made["because"] == ["the ring lists its resource no longer"]
-    assert made["then"].startswith(then)
-    assert len(made["missing"]) == 1
+    assert (made["decision"], made["then"], made["missing"]) == (decision, then, missing)
+
+
+async def test_two_leases_of_one_name_keep_what_was_taken_off_the_ring_where_it_is() -> None:
+    _, made = await explain_only(OFF, LEADER, lease("one"), lease("one", namespace="other"), drain=True, **MAIN)
+    assert (made["decision"], made["missing"]) == (
+        "DEFER", ["a name of its own for each shard: one is held in more than one namespace"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("placed", [MAIN, CHILD])
+async def test_of_a_resource_that_was_taken_off_the_ring_is_told_what_keeps_the_sharder(placed: dict[str, Any]) -> None:
+    refused = {"type": "Settled", "status": "False", "reason": "Refused", "message": "1 stranded"}
+    _, made = await explain_only(OFF, conditions=[refused], observedGeneration=0, **placed)
+    sharder, spec, placement = made["missing"]
+    assert sharder.startswith("a sharder: there is no lease sharding-system/sharder: no sharder has ever led here")
+    assert spec == "a sharder that has seen the ring's present spec"
+    assert "Event PlacementRefused has one, and why (kubectl describe clusterring checksum)" in placement
+
+
+async def test_without_the_leases_it_is_open_what_becomes_of_a_resource_taken_off_the_ring() -> None:
+    code, made = await explain_only(OFF, lease("one"), failing=(("list", "leases"),), **MAIN)
+    assert (code, made["inPlace"], made["decision"]) == (ExitCode.UNKNOWN, None, None)
+    assert made["because"] == ["the ring lists its resource no longer"]
+    assert made["then"] == "not known: not everything could be read"
+
+
+@pytest.mark.parametrize(
+    ("shard", "drain", "placed", "why"),
+    [
+        ("one", False, {}, "the ring's status does not have the resource among placedResources"),
+        (None, True, {}, "the ring's status does not have the resource among placedResources"),
+        (None, True, MAIN, "the sharder goes by the shard label, and there is only the drain label"),
+        (None, True, CHILD, "the sharder goes by the shard label, and there is only the drain label"),
+    ],
+)
+async def test_labels_of_a_resource_off_the_ring_that_no_sharder_looks_for_stay(
+    shard: str | None, drain: bool, placed: dict[str, Any], why: str
+) -> None:
+    code, made = await explain_only(OFF, LEADER, lease("one"), shard=shard, drain=drain, **placed)
+    assert (code, made["inPlace"], made["decision"]) == (ExitCode.WRONG, False, None)
+    assert made["because"] == ["the ring lists its resource no longer"]
+    assert (made["then"], made["missing"]) == (f"it keeps the labels: {why}", [RELIST])
 
 
 async def test_a_ring_that_is_invalid_explains_what_has_its_labels() -> None:
