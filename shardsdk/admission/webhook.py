@@ -104,8 +104,10 @@ class Webhook:
         """What is answered to a request; an error of the function, or of the kind, never becomes an exception."""
         try:
             review = self._read(request)
+        except msgspec.ValidationError as error:
+            return self._unfit(request, str(error))
         except Exception as error:  # a default that the class makes may raise anything
-            return self._unfit(request, str(error) if isinstance(error, msgspec.ValidationError) else describe(error))
+            return self._failed(request, describe(error), error, ignored=request.operation == Operation.DELETE)
         limit = asyncio.timeout(self._seconds())
         try:
             before = written_out(review.object) if self.sort is Sort.MUTATE else {}
@@ -184,9 +186,11 @@ class Webhook:
             return Verdict(True, warnings=_short(f"{self.name} was not asked: {message}"), outcome=Outcome.UNFIT)
         return Verdict(False, message, 422, "Invalid", outcome=Outcome.UNFIT)
 
-    def _failed(self, request: AdmissionRequest, problem: str, error: BaseException) -> Verdict:
+    def _failed(
+        self, request: AdmissionRequest, problem: str, error: BaseException, *, ignored: bool = False
+    ) -> Verdict:
         log.error("Webhook failed", extra={**self._where(request), "error": problem}, exc_info=error)
-        if self.on_failure == "Ignore":
+        if ignored or self.on_failure == "Ignore":
             warnings = _short(f"{self.name} failed and was ignored: {problem}")
             return Verdict(True, warnings=warnings, outcome=Outcome.FAILED)
         return Verdict(False, f"the webhook failed: {problem}", 500, "InternalError", outcome=Outcome.FAILED)

@@ -87,6 +87,8 @@ def _field(made: ClassText, each: FieldText, known: Mapping[str, ClassText]) -> 
         default = f"default_factory=lambda: {annotation}()"
     elif part is not None and each.filled and each.name == "spec":
         pass  # what Kubernetes' own kinds need is not all said to be required
+    elif of_kind and each.name == "spec" and each.required and not each.filled:
+        pass  # with a default it would not be sent where it is empty
     elif of_kind and annotation.startswith(("list[", "dict[")):
         annotation = annotation.removesuffix(" | None")  # null is read as an empty one
         default = f"default={zero_of(annotation)}"

@@ -226,12 +226,13 @@ def sent_as(name: str) -> str:
 def zero_of(annotation: str) -> str | None:
     """What a field shows that nobody has written; `None`: nothing that its type has.
 
-    >>> zero_of("int"), zero_of("int | None"), zero_of("datetime")
-    ('0', 'None', None)
+    Null only where there is nothing else: a merge patch cannot write it into a field that is required.
+
+    >>> zero_of("int"), zero_of("int | None"), zero_of("datetime | None"), zero_of("datetime")
+    ('0', '0', 'None', None)
     """
-    if annotation.endswith(" | None"):
-        return "None"
-    return _ZEROS.get(annotation) or _EMPTY.get(annotation[:5])
+    bare = annotation.removesuffix(" | None")
+    return _ZEROS.get(bare) or _EMPTY.get(bare[:5]) or (None if bare == annotation else "None")
 
 
 def _capital(sent: str) -> str:

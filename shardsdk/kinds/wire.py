@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -10,14 +11,15 @@ import msgspec
 
 from shardsdk.kinds.base import Kind, resource_of
 
-#: What may have a set in it, or be one.
+#: What may have others in it.
 _NESTED: Final = (dict, list, tuple)
 
 
 def body_of(thing: Kind) -> dict[str, Any]:
     """The object as it is sent: `apiVersion` and `kind` included, what has its default value left out.
 
-    A spec that is empty stays where the class requires one, or has None for an object without it.
+    A spec that is empty stays where the class requires one, or has None for an object without it; one that is None,
+    where the class requires one.
 
     Raises: ConfigurationError for a class that is bound to no resource.
 
@@ -32,26 +34,41 @@ def body_of(thing: Kind) -> dict[str, Any]:
         raise TypeError(f"body_of takes an object: {thing.__name__}(name, …), not the class")
     resource = resource_of(thing)
     fields = encode(thing)
-    for part in ("spec", "status"):
-        there = fields.get(part)
-        if there is None or (there == {} and (part == "status" or _is_made(thing, part))):
-            fields.pop(part, None)
+    spec, default = fields.get("spec"), _default_of(thing, "spec")
+    if default is not msgspec.NODEFAULT and (spec is None or (spec == {} and default is not None)):
+        fields.pop("spec", None)
+    if fields.get("status") in (None, {}):
+        fields.pop("status", None)
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, **fields}
 
 
-def _is_made(thing: Kind, part: str) -> bool:
-    """Whether one that is sent without this part has an empty one all the same."""
+def _default_of(thing: Kind, part: str) -> Any:
+    """What one has that is sent without this part (or a factory of it)."""
     defaults = dict(zip(reversed(thing.__struct_fields__), reversed(thing.__struct_defaults__), strict=False))
-    return defaults.get(part, msgspec.NODEFAULT) not in (None, msgspec.NODEFAULT)
+    return defaults.get(part, msgspec.NODEFAULT)
 
 
 def encode(value: Any) -> Any:
     """What JSON has for a value: field names as on the wire, what has its default value left out.
 
-    Sets are lists in an order of their own: Python's is another one in each process, and what is sent anew would be
-    written anew.
+    Sets are lists in the order of their values: Python's is another one in each process, and what is sent anew would
+    be written anew.  (Sets of sets have no order.)
     """
-    return _in_order(value, msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model))
+    try:
+        sent = msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model, order="deterministic")
+    except TypeError:  # a set of what has no `<`, most likely
+        return _in_order(value, msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model))
+    return _with_lists(sent) if type(sent) in _NESTED else sent
+
+
+def _with_lists(sent: Any) -> Any:
+    """`sent`, which msgspec has just made, with lists for its tuples: what is read, and compared with it, has none."""
+    if type(sent) is dict:
+        for name, each in sent.items():
+            if type(each) in _NESTED:
+                sent[name] = _with_lists(each)
+        return sent
+    return [_with_lists(each) if type(each) in _NESTED else each for each in sent]
 
 
 def _in_order(value: Any, sent: Any) -> Any:
@@ -59,15 +76,27 @@ def _in_order(value: Any, sent: Any) -> Any:
     if type(sent) not in _NESTED:
         return sent
     if isinstance(value, set | frozenset):
-        return sorted(map(encode, value), key=msgspec.json.encode)
+        try:
+            return encode(sorted(value))
+        except TypeError:
+            return _sorted(map(encode, value))
     if isinstance(value, list | tuple):
         return list(map(_in_order, value, sent))
-    if isinstance(value, dict):
+    if isinstance(value, dict) and len(value) == len(sent):  # else two keys have one text
         pairs = zip(value.values(), sent.items(), strict=True)
         return {name: _in_order(inner, each) for inner, (name, each) in pairs}
     if isinstance(sent, dict) and (names := _names(cast("Any", type(value)))):
         return {name: _in_order(getattr(value, names.get(name, ""), None), each) for name, each in sent.items()}
     return sent
+
+
+def _sorted(entries: Iterable[Any]) -> list[Any]:
+    """What JSON has for a set, by value, or by its text where values have no order."""
+    found = list(entries)
+    try:
+        return sorted(found)
+    except TypeError:
+        return sorted(found, key=msgspec.json.encode)
 
 
 def merge_patch_of(value: Any) -> Any:
@@ -141,24 +170,34 @@ def _as_sent(value: Any, whole: Any, sent: Any) -> Any:
     `whole` is what the class itself has with its nulls: what that does not show (an excluded field, say) is not sent.
     What serializers of the class's own have made of a value is left as it is.
     """
+    if getattr(type(value), "__pydantic_root_model__", False):
+        value = value.root
     if isinstance(value, set | frozenset) and isinstance(sent, list):
-        return sorted(sent, key=msgspec.json.encode)
+        return _sorted(sent)
     if isinstance(sent, list):
         alike = isinstance(value, list | tuple) and isinstance(whole, list) and len(value) == len(whole) == len(sent)
         return [_as_sent(*each) for each in zip(value, whole, sent, strict=True)] if alike else sent
     if not isinstance(sent, dict) or not isinstance(whole, dict):
         return sent
-    if isinstance(value, dict):
-        values = {str(encode(key)): each for key, each in value.items()}
+    if isinstance(value, dict) or dataclasses.is_dataclass(value):
+        values = {str(encode(key)): each for key, each in fields_sent(value).items()}
         return {name: _as_sent(values.get(name), whole.get(name), each) for name, each in sent.items()}
     completed = dict(sent)
     for field, declared in getattr(type(value), "model_fields", {}).items():
         name, inner = declared.serialization_alias or field, getattr(value, field)
-        if name in sent:
+        if name in sent and not _is_serialized(cast("Any", type(value)), field):
             completed[name] = _as_sent(inner, whole.get(name), sent[name])
-        elif inner is None and declared.default is not None and name in whole:
+        elif name not in sent and inner is None and declared.default is not None and name in whole:
             completed[name] = None
     return completed
+
+
+@lru_cache(maxsize=1024)
+def _is_serialized(model: Any, field: str) -> bool:
+    """Whether a serializer of the class's own says how this field of pydantic's is sent."""
+    own = model.__pydantic_decorators__.field_serializers.values()
+    marked = any(hasattr(each, "when_used") for each in model.model_fields[field].metadata)
+    return marked or any({field, "*"} & set(each.info.fields) for each in own)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -221,7 +221,9 @@ _EMPTY: Final[Mapping[type[inspect.Type], Callable[[], object]]] = {inspect.List
 
 
 def _without_nulls(value: object, wanted: inspect.Type | None) -> object:
-    """`value` without nulls; a list or map that has to be there is empty, which is what Go's nil is."""
+    """`value` without the nulls that do not fit; a list or map that has to be there is empty, which is Go's nil."""
+    if isinstance(wanted, inspect.AnyType):
+        return value
     if isinstance(wanted, inspect.UnionType):
         wanted = next((each for each in wanted.types if not isinstance(each, inspect.NoneType)), None)
     if isinstance(value, list):
@@ -234,11 +236,16 @@ def _without_nulls(value: object, wanted: inspect.Type | None) -> object:
     kept: dict[str, object] = {}
     for name, each in value.items():
         field = fields.get(name)
-        if each is not None:
-            kept[name] = _without_nulls(each, of_values if field is None else field.type)
+        of_each = of_values if field is None else field.type
+        if each is not None or _takes_null(of_each):
+            kept[name] = _without_nulls(each, of_each)
         elif field is not None and field.required and type(field.type) in _EMPTY:
             kept[name] = _EMPTY[type(field.type)]()
     return kept
+
+
+def _takes_null(wanted: inspect.Type | None) -> bool:
+    return isinstance(wanted, inspect.AnyType) or (isinstance(wanted, inspect.UnionType) and wanted.includes_none)
 
 
 def codec_of(model: type[T]) -> Codec[T]:

@@ -18,7 +18,7 @@ import msgspec
 
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kinds.conditions import Condition, merge_conditions
-from shardsdk.kinds.wire import encode
+from shardsdk.kinds.wire import encode, fields_sent
 from shardsdk.reconcile.context import Context
 
 
@@ -39,8 +39,9 @@ def find_condition(thing: object, condition_type: str) -> Condition | None:
     found = next((each for each in shown if _part(each, "type") == condition_type), None)
     if found is None:
         return None
+    named = _by_wire_names(found)
     names = zip(Condition.__struct_fields__, Condition.__struct_encode_fields__, strict=True)
-    fields = {sent: _part(found, sent if isinstance(found, dict) else name) for name, sent in names}
+    fields = {sent: named.get(sent, getattr(found, name, None)) for name, sent in names}
     written = encode({sent: value for sent, value in fields.items() if value is not None})
     return msgspec.convert(written, Condition, strict=False)
 
@@ -94,6 +95,15 @@ def _shown(thing: object) -> list[dict[str, Any]] | None:
 
 def _part(thing: object, name: str) -> Any:
     return thing.get(name) if isinstance(thing, dict) else getattr(thing, name, None)
+
+
+def _by_wire_names(condition: object) -> dict[str, Any]:
+    """What a condition has by the names that its class gives its fields on the wire; nothing, if it gives none."""
+    try:
+        sent = fields_sent(condition)
+    except NotImplementedError:
+        return {}
+    return sent if isinstance(sent, dict) else {}
 
 
 def _fields(condition: dict[str, Any] | msgspec.Struct) -> dict[str, Any]:

@@ -124,7 +124,7 @@ OPERATOR_FAULTS: Final[dict[str, Fault]] = {
     "FAILURES_ARE_ALLOWED": Fault(
         "a request whose webhook failed is refused, unless its failures are to be ignored",
         "shardsdk.admission.webhook",
-        '        if self.on_failure == "Ignore":\n',
+        '        if ignored or self.on_failure == "Ignore":\n',
         "        if True:\n",
         WEBHOOK,
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardsdk.admission.review import Operation, parse_review, render_verdict
+from shardsdk.admission.review import Operation, Outcome, parse_review, render_verdict
 from shardsdk.admission.webhook import Denied, FailurePolicy, Review, Sort, Webhook
 from shardsdk.kinds import CustomResource, EndpointSlice, Ingress, Kind, LimitRange, Model, Pod, PolicyRule, Role
 from shardsdk.kube.decoding import codec_of
@@ -261,9 +261,9 @@ async def test_what_is_no_object_of_the_kind_is_a_failure() -> None:
     )
 
 
-async def test_a_class_that_raises_of_itself_is_one_that_the_object_does_not_fit() -> None:
+async def test_a_class_that_raises_of_itself_is_a_failure_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     def refuse() -> int:
-        raise TypeError("no default")
+        raise KeyError("no default")
 
     class Picky(CustomResource[PickySpec], group="example.com", version="v1"):
         """Raises where something is missing."""
@@ -272,10 +272,14 @@ async def test_a_class_that_raises_of_itself_is_one_that_the_object_does_not_fit
 
     asked = dataclasses.replace(webhook(lambda review: None), kind=Picky)
     answer = await ask(asked, review("CREATE", website()))
-    assert answer["status"]["message"].endswith("Picky: TypeError: no default")
+    assert answer["status"]["message"] == "the webhook failed: KeyError: 'no default'"
+    [line] = caplog.records
+    assert (line.msg, line.exc_info is not None, vars(line)["object"]) == ("Webhook failed", True, "home")
+    assert (await ask(dataclasses.replace(asked, on_failure="Ignore"), review("CREATE", website())))["allowed"]
     fits = {**website(), "extra": 1}
     assert await ask(asked, review("UPDATE", fits, website())) == {"allowed": True}, "it can be mended"
-    assert (await ask(asked, review("DELETE", None, website())))["allowed"], "it may go"
+    verdict = await asked.answer(parse_review(review("DELETE", None, website())))
+    assert (verdict.allowed, verdict.outcome) == (True, Outcome.FAILED), "it may go"
 
 
 async def test_what_cannot_be_sent_is_a_failure_of_a_webhook_that_changes_it() -> None:

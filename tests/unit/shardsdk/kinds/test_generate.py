@@ -11,7 +11,8 @@ import pytest
 
 from shardsdk import ConfigurationError, Resource
 from shardsdk.kinds import Kind, body_of, generate, openapi_path, resource_of
-from shardsdk.kinds.wire import encode
+from shardsdk.kinds.wire import encode, written_out
+from shardsdk.kube.decoding import codec_of
 
 GROUP = "example.com"
 
@@ -258,6 +259,45 @@ def test_what_may_be_null_is_read_and_sent_though_it_is_required() -> None:
     sent = {"owner": None, "inner": None}
     assert body_of(read(gates, spec=sent))["spec"] == sent
     assert read(gates, spec={**sent, "other": None, "inner": {"url": "b"}}).spec.inner.url == "b"
+
+
+LIST = {"type": "array", "items": TEXT}
+COUNT = {"type": "integer"}
+
+
+def test_what_a_status_requires_is_written_though_it_may_be_null() -> None:
+    hosts, last = {**LIST, "nullable": True}, {**TIME, "nullable": True}
+    gates = load_gate(status=of("hosts", "count", "last", hosts=hosts, count={**COUNT, "nullable": True}, last=last))
+    assert written_out(gates.GateStatus()) == {"hosts": [], "count": 0}
+    status = read(gates, status={"hosts": None, "count": None, "last": None}).status
+    assert (status.hosts, status.count, status.last) == (None, None, None)
+
+
+def test_nulls_that_a_class_takes_stay_where_others_are_none() -> None:
+    null = {**TEXT, "nullable": True}
+    named = {"type": "object", "additionalProperties": null}
+    spec = of("owner", "names", owner=null, names=LIST, named=named, free={"type": "object"})
+    gates = load_gate(spec=spec, entries=LIST, labels={"type": "object", "additionalProperties": TEXT})
+    sent = {"owner": None, "names": None, "named": {"a": None}, "free": {"b": None}}
+    body = {"metadata": {"name": "a"}, "entries": None, "labels": None, "spec": sent}
+    gate = codec_of(gates.Gate).read(msgspec.json.encode(body))
+    assert (gate.entries, gate.labels) == ([], {})
+    assert body_of(gate)["spec"] == {**sent, "names": []}
+
+
+FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+@pytest.mark.parametrize(
+    ("spec", "empty"), [(FREE, {}), (FREE | {"nullable": True}, None), (of(url=TEXT) | {"nullable": True}, None)]
+)
+def test_a_required_spec_is_sent_though_it_is_empty_or_null(spec: Any, empty: Any) -> None:
+    gates = load_gate(spec=spec, required=True)
+    assert body_of(gates.Gate("a", spec=empty))["spec"] == empty
+    assert read(gates, spec=empty).spec == empty
+    with pytest.raises(TypeError, match="Missing required argument 'spec'"):
+        gates.Gate("a")
+    assert "spec" not in body_of(load_gate(spec=spec).Gate("a"))
 
 
 @pytest.mark.parametrize("kind", ["Any", "ClassVar", "Condition", "Kind", "Model", "ObjectMeta", "Resource"])

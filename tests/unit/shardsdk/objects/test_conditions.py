@@ -190,10 +190,46 @@ class ParsedCondition(pydantic.BaseModel):
     last_transition_time: datetime | None = pydantic.Field(None, alias="lastTransitionTime")
 
 
-@pytest.mark.parametrize("model", [PlainCondition, ParsedCondition, V1DeploymentCondition])
-def test_conditions_are_found_whatever_their_class_is_made_with(model: Any) -> None:
+class StructCondition(msgspec.Struct):
+    type: str
+    status: str
+    lastTransitionTime: datetime | None = None  # noqa: N815
+
+
+class RenamedCondition(msgspec.Struct):
+    type: str
+    status: str
+    since: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
+
+
+@dataclass
+class WireCondition:
+    type: str
+    status: str
+    lastTransitionTime: datetime | None = None  # noqa: N815
+
+
+class ParsedWireCondition(pydantic.BaseModel):
+    type: str
+    status: str
+    lastTransitionTime: datetime | None = None  # noqa: N815
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (PlainCondition, "last_transition_time"),
+        (WireCondition, "lastTransitionTime"),
+        (StructCondition, "lastTransitionTime"),
+        (RenamedCondition, "since"),
+        (ParsedCondition, "lastTransitionTime"),
+        (ParsedWireCondition, "lastTransitionTime"),
+        (V1DeploymentCondition, "lastTransitionTime"),
+        (SimpleNamespace, "last_transition_time"),
+    ],
+)
+def test_conditions_are_found_whatever_their_class_is_made_with(model: Any, name: str) -> None:
     time = datetime(2030, 1, 1, tzinfo=UTC)
-    name = "last_transition_time" if model is PlainCondition else "lastTransitionTime"
     thing = SimpleNamespace(status=SimpleNamespace(conditions=[model(type="Ready", status="True", **{name: time})]))
     assert find_condition(thing, "Ready") == Condition("Ready", "True", last_transition_time="2030-01-01T00:00:00Z")
 
