@@ -141,6 +141,8 @@ class Replica:
             await self.cache.ring_informer.synced.wait()
             await self.cache.lease_informer.synced.wait()
             unsubscribe = self.cache.subscribe(self._count)
+            for ring in self.cache.all():
+                self._count(ring.name, Change.RING)  # it came before anybody listened
             self._candidacy = tasks.create_task(self._stand_for_election())
             try:
                 if self._resigned:
@@ -255,12 +257,13 @@ class Replica:
         of_ring.set_shards(states.values())
 
     def _count(self, ring: str, what: int) -> None:
-        if what & Change.MEMBERSHIP and self.cache.get(ring) is not None:
+        gone = self.cache.get(ring) is None
+        if what & Change.MEMBERSHIP and not gone:
             self._metrics.ring(ring).calculations.inc()
-        elif what & Change.RING and self.cache.get(ring) is None:
-            self._metrics.forget_ring(ring)
-        elif what & Change.RING:
+        if what & Change.RING and not gone:
             self._metrics.webhook_expected(ring, OUTCOMES)
+        elif what & Change.RING:
+            self._metrics.forget_ring(ring)
 
 
 class _Counters:

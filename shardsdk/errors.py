@@ -192,7 +192,7 @@ class AlreadyOwned(ShardingError):
     """An object has another controller; two would undo each other's work."""
 
     #: No event wakes who was refused when the object is free: events of a child are its controller's.
-    longest_pause_seconds = 30.0
+    longest_pause_seconds: ClassVar[float] = 30.0
 
 
 class FenceClosed(ShardingError):

@@ -176,6 +176,11 @@ class Backlog:
         self._refused.add(key)
         self.requeue_after(key, double(REFUSED_SECONDS[0], self.queue.requeues(key), REFUSED_SECONDS[1]))
 
+    def retry_refused(self) -> None:
+        """Have everything looked at again that was refused: something of it is refused no more."""
+        for key in self._refused:
+            self.queue.add(key, Priority.BULK)
+
     def defer(self, key: ItemKey) -> None:
         """Have an object looked at again, some time, that no event brings back."""
         self._deferred[key] = None

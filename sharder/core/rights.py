@@ -17,9 +17,10 @@ class MissingRule:
 
     verb: str
     resource: GroupResource
+    subresource: str = ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
+        return f"{self.verb} {self.resource}" + (f"/{self.subresource}" if self.subresource else "")
 
     @property
     def is_of_sharder(self) -> bool:

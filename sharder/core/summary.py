@@ -167,7 +167,10 @@ def render_left(leaving: Iterable[tuple[GroupResource, int]], joining: Iterable[
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """News of refused patches: the first object, what was `wanted` of it, the answer, how many `others`."""
+    """News of refused patches: the first object, what was `wanted` of it, the answer, how many `others`.
+
+    `failing`: it is nobody's decision; what has to answer first does not.
+    """
 
     resource: GroupResource
     namespace: str
@@ -175,6 +178,7 @@ class Refused:
     wanted: str
     answer: str
     others: int
+    failing: bool = False
 
     def render(self) -> str:
         """The whole story in a sentence or two, with the remedy."""
@@ -185,7 +189,12 @@ class Refused:
             " shard and drain labels, or mend the object (make it smaller, if it is too large)"
         )
         rights = " and ".join(map(str, rights_to_grant((self.resource,))))
-        if rights:
+        if self.failing:
+            remedy = (
+                f"It has failed for a while. Have whatever the answer names work again, as an admission webhook may be,"
+                f" or the conversion webhook of {self.resource}; if it names none, look at the API server's log"
+            )
+        elif rights:
             # The API server itself refuses it, as a rule.
             remedy = (
                 "Where no policy or webhook refuses it, grant the sharder every right that the object grants, or"

@@ -5,14 +5,13 @@ steps are taken.  So whoever reconciles the owner sees its children, and a shard
 comes back in between finds its objects draining, never half moved.
 
 One read of the children serves every family of its main resource that was waiting when it
-began, and one renewal of a fence every family; apart from that no family waits for another.
+began, and one renewal of a fence every family of its shard; apart from that no family waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +22,7 @@ from sharder.backlog.scope import Members, RingScope
 from sharder.core.handover import Facts, Phase, Step, after, begin, choose_target, next_step
 from sharder.core.keys import resource_key
 from sharder.placement.children import Family, read_children
-from sharder.placement.coalescing import Coalesced
+from sharder.placement.coalescing import CoalescedPer
 from sharder.placement.expectations import Expectations
 from sharder.placement.families import Families
 from sharder.placement.followers import Followers
@@ -96,11 +95,10 @@ class Handovers:
         self._held_up: dict[str, HeldUp] = {}
         self._wake = asyncio.Event()
         self._places = asyncio.Semaphore(MAX_MOVING)
-        self._renewals = Coalesced(self._renew, most=MAX_BATCH)
+        #: A lease whose renewal is not answered holds up no other shard's families.
+        self._renewals = CoalescedPer[str | None, Family](self._renew, most=MAX_BATCH)
         #: A main resource whose children cannot be read holds up no others.
-        self._reads: defaultdict[RingResource, Coalesced[Family]] = defaultdict(
-            lambda: Coalesced(self._read, most=MAX_BATCH)
-        )
+        self._reads = CoalescedPer[RingResource, Family](self._read, most=MAX_BATCH)
 
     def stays(self, key: ItemKey, meta: SlimMeta) -> None:
         """An owner has a shard and does not drain; whatever was begun with it has ended."""
@@ -196,7 +194,7 @@ class Handovers:
         except ShardingError as error:
             family.refused = self._writer.refusals.has(error)
             # What is told of refusals once a minute names one for all.
-            level = logging.DEBUG if family.refused else logging.WARNING
+            level = logging.WARNING if self._writer.is_news(family.resource, error) else logging.DEBUG
             log.log(level, "family not moved, will retry", extra=self._extra(family, error))
         except Exception as error:
             log.exception("family not moved, will retry", extra=self._extra(family, error))
@@ -226,7 +224,7 @@ class Handovers:
             case Step.DRAIN_OWNER:
                 await self._drain(family)
             case Step.RENEW_FENCE:
-                await self._renewals.join(family)
+                await self._renewals.join(family.shard, family)
                 return family.let_go
             case Step.AWAIT_FOLLOWERS:
                 await self._followers.settled(family.meta.uid)
@@ -241,7 +239,7 @@ class Handovers:
             case Step.AWAIT_WATCHES:
                 return await self._await_watches(family)
             case Step.LIST_CHILDREN:
-                await self._reads[family.resource].join(family)
+                await self._reads.join(family.resource, family)
                 return family.children is not None
             case Step.PATCH_OWNER:
                 await self._patch_owner(family)
@@ -290,10 +288,10 @@ class Handovers:
 
     async def _renew(self, batch: list[Family]) -> None:
         # It begins after the drain of each of them was answered.
-        for shard in {family.shard for family in batch if family.shard is not None}:
-            renewed = await self._takeover.renew(shard)
-            for family in batch:
-                family.let_go = renewed if family.shard == shard else family.let_go
+        shard = batch[0].shard
+        renewed = shard is None or await self._takeover.renew(shard)
+        for family in batch:
+            family.let_go = renewed
 
     async def _read(self, batch: list[Family]) -> None:
         main, busy = batch[0].resource.subject.main, self._followers.moving > 1

@@ -87,6 +87,10 @@ class LabelWriter:
         """Whether a write to this resource would end with Crowded now."""
         return self._slots.crowded(resource.subject.resource.group_resource)
 
+    def is_news(self, resource: RingResource, error: ShardingError) -> bool:
+        """Whether the log is to have a line of what failed with an object of this resource."""
+        return self.refusals.is_news(resource, error, self._lead.clock.monotonic())
+
     def may_take_from(self, shard: str | None) -> bool:
         """Whether objects of `shard` may go to others: it is available, or its lease is held."""
         return self._is_there(shard) or self._hold(shard) is not None
@@ -161,8 +165,11 @@ class LabelWriter:
     ) -> None:
         """Take the ring's labels off the object; `follower` as for `assign`."""
         shard = meta.label(self._labels.shard)
-        if resource.role is Role.MAIN and meta.label(self._labels.drain) is None:
-            # As its shard would let go of it: anything else the webhook takes for a mistake, and puts the label back.
+        if resource.was_main and meta.label(self._labels.drain) is None:
+            # As its shard would let go of it: anything else the webhook, which is still asked about controlled
+            # resources, takes for a mistake, and puts the label back.  These two writes come back by the watch: what
+            # is refused is not tried again for that.
+            self.refusals.check_pause(resource, meta, self._lead.clock.monotonic())
             meta = await self.drain_stranded(resource, meta)
         patch = patches.release(self._labels, meta.resource_version)
         await self._take(resource, meta, patch, follower, confirmed=shard is not None)
@@ -212,7 +219,8 @@ class LabelWriter:
         except ShardingError as error:
             self.refusals.note(resource, meta, patch, error, self._lead.clock.monotonic())
             raise
-        self.refusals.forget(resource, meta)
+        if self._labels.shard in patch["metadata"]["labels"] or not resource.was_main:
+            self.refusals.forget(resource, meta, self._lead.clock.monotonic())
         return answer
 
     async def _send(
@@ -242,8 +250,10 @@ class LabelWriter:
     def _check_taken(self, meta: SlimMeta, patch: patches.Patch, answer: SlimMeta) -> None:
         """Raises: Invalid, where somebody's admission has undone the patch, which is as good as refused."""
         asked = patch["metadata"]["labels"]
-        before, now = ({label: each.label(label) for label in asked} for each in (meta, answer))
-        if now == before != asked:
+        changed = [each for each in (self._labels.shard, self._labels.drain) if each in asked]
+        changed = [each for each in changed if asked[each] != meta.label(each)]
+        # Whose it is decides, where that was to change: a drain label that went alone is no step.
+        if changed and answer.label(changed[0]) == meta.label(changed[0]):
             raise Invalid(
                 f"patch {meta.name}: the answer has its labels as before; an admission webhook puts them back"
             )

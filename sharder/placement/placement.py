@@ -90,9 +90,15 @@ class Placement:
         self._requeues = Requeues(backlog, families, transit, resync, clock)
         self._handler = EventHandler(scope, members, backlog, transit=transit, resync=resync)
         self._workers = pace.concurrent_moves
+        writer.refusals.when_over.append(self._retry_refused)
         #: Shards whose leases were acquired and whose objects have not been enqueued since.
         self._acquired: set[str] = set()
         self._changed = asyncio.Event()
+
+    @property
+    def membership(self) -> Membership:
+        """By which objects are placed now."""
+        return self._members.membership
 
     def membership_changed(self) -> None:
         """Place by the newest membership from now on."""
@@ -151,6 +157,10 @@ class Placement:
 
     async def _enqueue_all(self) -> None:
         await self.backlog.enqueue_all(Pending.UNASSIGNED, Pending.STRANDED)
+        self._handovers.retry()
+
+    def _retry_refused(self) -> None:
+        self.backlog.retry_refused()
         self._handovers.retry()
 
     def _adopt(self, old: Membership) -> None:

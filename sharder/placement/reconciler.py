@@ -99,7 +99,9 @@ class Reconciler:
             log.debug("object refused, will retry", extra={**where, "error": str(error)})
             self._backlog.requeue_refused(key)
         elif error.retry is not RetryRule.NEVER or isinstance(error, FenceDoubted | NotServed):
-            log.warning("object not placed, will retry", extra={**where, "error": str(error)})
+            news = self._writer.is_news(self._scope.resources[key.resource], error)
+            level = logging.WARNING if news else logging.DEBUG
+            log.log(level, "object not placed, will retry", extra={**where, "error": str(error)})
             queue.add_rate_limited(key, Priority.BULK)
         else:
             log.warning("object not placed", extra={**where, "error": str(error)})

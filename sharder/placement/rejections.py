@@ -1,6 +1,7 @@
 """Label patches that the API server refuses for good: admission policies, webhooks, validation, rights, sizes.
 
-Does: collect them and make one piece of news of them from time to time, with
+As good as refused is what has failed for long, though the lead's own writes go through: a webhook that has to answer
+first is away, say.  Does: collect them and make one piece of news of them from time to time, with
 what people can do.  Refuses: to retry (the watches bring the object back, and the
 backlog ever less often), and to tell of each of ten thousand objects that one
 policy refuses.
@@ -8,19 +9,41 @@ policy refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 from weakref import WeakSet
 
 from sharder.backlog.objects import RingResource
+from sharder.core.lasting import LASTING_SECONDS
 from sharder.core.summary import Refused
-from shardsdk.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotServed, ShardingError
+from shardsdk.errors import (
+    BadRequest,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    MethodNotAllowed,
+    NotServed,
+    ServerError,
+    ShardingError,
+    TooManyRequests,
+)
 from shardsdk.kube.pace import AtMostEvery
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, SlimMeta
 
 #: Answers that the same patch will get again until somebody changes something, or serves the type again.
 REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed, NotServed)
+#: Answers, or none, that mostly are over soon.
+FAILING: Final = (ServerError, ConnectionFailed, TooManyRequests)
+#: Of what has failed for long one object of each resource is tried as often as before, and the others as what is
+#: refused, or once it goes through; when that one has not been tried for so long, it is another.
+PROBE_SECONDS: Final = 60.0
+#: Between two log lines about failures of one type with one resource.
+LINE_SECONDS: Final = 10.0
+#: Between two times that everything is tried which was refused, since something of it goes through.
+RETRY_SECONDS: Final = 1.0
+#: Before what takes several writes is begun again of which one was refused.
+PAUSE_SECONDS: Final = 20.0
 #: Between two pieces of news about one ring.
 TELL_SECONDS: Final = 60.0
 #: Objects counted at most for one piece of news.
@@ -40,9 +63,19 @@ class Refusals:
         #: When each was refused last, the longest ago first.
         self._refused_at: dict[tuple[GroupResource, str, str], float] = {}
         self._news = AtMostEvery(TELL_SECONDS)
+        self._lines = AtMostEvery(LINE_SECONDS)
+        self._retries = AtMostEvery(RETRY_SECONDS)
+        #: Of each resource, and of each object: a webhook may be called for some of a resource's only.
+        self._failing = _FailingSince()
+        #: When something failed last that had for long, and nothing like it has gone through since.
+        self._failed_at = float("-inf")
+        #: By resource: which object is tried as often as before, and when it was last.
+        self._probes: dict[GroupResource, tuple[str, str, float]] = {}
         self._errors: WeakSet[ShardingError] = WeakSet()
         #: Told when there is something to tell.
         self.when_noted: list[Callable[[], None]] = []
+        #: Told when something goes through again that had failed for long.
+        self.when_over: list[Callable[[], None]] = []
 
     @property
     def pending(self) -> bool:
@@ -53,41 +86,69 @@ class Refusals:
         """Whether the API server refuses to change some object, as far as its last answers tell."""
         while self._refused_at and next(iter(self._refused_at.values())) <= now - LATELY_SECONDS:
             del self._refused_at[next(iter(self._refused_at))]
-        return bool(self._refused_at)
+        return bool(self._refused_at) or self._failed_at > now - LATELY_SECONDS
 
     def note(
         self, resource: RingResource, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError, now: float
     ) -> None:
-        """`patch` of the object was answered by `error`; errors that a retry may mend are none of ours."""
-        if not isinstance(error, REFUSING):
-            return
-        self._errors.add(error)
+        """`patch` of the object was answered by `error`; what a retry may mend is none of ours until it lasts."""
         listed = resource.subject.resource.group_resource
-        if self._first is None:
-            self._first = Refused(listed, meta.namespace, meta.name, self._wanted(meta, patch), str(error), 0)
         key = (listed, meta.namespace, meta.name)
+        if isinstance(error, FAILING):
+            lasting = [self._failing.note(what, now) for what in (listed, key)]
+            if not any(lasting):
+                return
+        elif not isinstance(error, REFUSING):
+            return
+        if isinstance(error, REFUSING) or not self._is_probe(listed, meta, now):
+            self._errors.add(error)
+        if self._first is None:
+            wanted, failing = self._wanted(meta, patch), isinstance(error, FAILING)
+            self._first = Refused(listed, meta.namespace, meta.name, wanted, str(error), 0, failing)
         if len(self._objects) < MAX_COUNTED:
             self._objects.add(key)
-        if self._refused_at.pop(key, None) is not None or len(self._refused_at) < MAX_COUNTED:
+        if isinstance(error, FAILING):
+            self._failed_at = now  # no object is known to stay as it is: what nobody answered may be executed
+        elif self._refused_at.pop(key, None) is not None or len(self._refused_at) < MAX_COUNTED:
             self._refused_at[key] = now
         for tell in self.when_noted:
             tell()
 
     def has(self, error: BaseException) -> bool:
-        """Whether this very error refused a patch: it is told from here; a read that is refused is not."""
+        """Whether this very error refused a patch, which waits: it is told from here; a read that is refused is not."""
         return error in self._errors
+
+    def is_news(self, resource: RingResource, error: ShardingError, now: float) -> bool:
+        """Whether a failure is neither told of once a minute, nor was another like it a moment ago."""
+        about = (resource.subject.resource.group_resource, type(error))
+        return not self.has(error) and self._lines.passes(now, about)
 
     def has_object(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether the last patch of this object was refused."""
         return (resource.subject.resource.group_resource, meta.namespace, meta.name) in self._refused_at
 
-    def forget(self, resource: RingResource, meta: SlimMeta) -> None:
+    def check_pause(self, resource: RingResource, meta: SlimMeta, now: float) -> None:
+        """Raises: Invalid, where a patch of this object was refused a moment ago."""
+        at = self._refused_at.get((resource.subject.resource.group_resource, meta.namespace, meta.name))
+        if at is not None and now - at < PAUSE_SECONDS:
+            error = Invalid(f"patch {meta.name}: it was refused {now - at:.0f} s ago, and is tried again after a while")
+            self._errors.add(error)
+            raise error
+
+    def forget(self, resource: RingResource, meta: SlimMeta, now: float) -> None:
         """A patch of the object was taken: whatever was refused of it is no news any more."""
         listed, first = resource.subject.resource.group_resource, self._first
         self._objects.discard((listed, meta.namespace, meta.name))
         self._refused_at.pop((listed, meta.namespace, meta.name), None)
         if first is not None and (first.resource, first.namespace, first.name) == (listed, meta.namespace, meta.name):
             self._first = None  # whatever else is refused still will be refused again, and then is told
+        if self._probes.get(listed, ())[:2] == (meta.namespace, meta.name):
+            del self._probes[listed]
+        lasted = [self._failing.end(what) for what in (listed, (listed, meta.namespace, meta.name))]
+        if any(lasted):
+            self._failed_at = float("-inf")
+            for tell in self.when_over if self._retries.passes(now, listed) else ():
+                tell()
 
     def take(self, now: float) -> Refused | None:
         """The news, if there is any and it is time to tell it; `now` is monotonic."""
@@ -97,7 +158,14 @@ class Refusals:
         others = len(self._objects) - 1
         self._first = None
         self._objects.clear()
-        return Refused(first.resource, first.namespace, first.name, first.wanted, first.answer, others)
+        return Refused(first.resource, first.namespace, first.name, first.wanted, first.answer, others, first.failing)
+
+    def _is_probe(self, listed: GroupResource, meta: SlimMeta, now: float) -> bool:
+        namespace, name, tried_at = self._probes.get(listed, ("", "", float("-inf")))
+        if (namespace, name) != (meta.namespace, meta.name) and now - tried_at < PROBE_SECONDS:
+            return False
+        self._probes[listed] = meta.namespace, meta.name, now
+        return True
 
     def _wanted(self, meta: SlimMeta, patch: Mapping[str, Any]) -> str:
         labels = patch["metadata"]["labels"]
@@ -106,3 +174,25 @@ class Refusals:
             return f"asked back from shard {shard}"
         target = labels[self._labels.shard]
         return f"released from shard {shard}" if target is None else f"given to shard {target}"
+
+
+class _FailingSince:
+    """Since when something fails each time it is tried."""
+
+    def __init__(self) -> None:
+        #: When it failed first and last, the longest ago last first.
+        self._times: dict[Hashable, tuple[float, float]] = {}
+
+    def note(self, what: Hashable, now: float) -> bool:
+        """It has failed; whether it has for long."""
+        while self._times and next(iter(self._times.values()))[1] <= now - LATELY_SECONDS:
+            del self._times[next(iter(self._times))]
+        first, _ = self._times.pop(what, (now, now))
+        if len(self._times) < MAX_COUNTED:
+            self._times[what] = first, now
+        return now - first >= LASTING_SECONDS
+
+    def end(self, what: Hashable) -> bool:
+        """It has not; whether it had for long."""
+        first, last = self._times.pop(what, (0.0, 0.0))
+        return last - first >= LASTING_SECONDS

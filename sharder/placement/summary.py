@@ -41,6 +41,8 @@ def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:
         if obj is None:
             continue
         resource, shard = scope.resources[key.resource], obj.metadata.label(scope.labels.shard) or ""
+        if shard not in placement.membership.available:
+            continue  # nobody is there to acknowledge it: it is moved, or released, as what is stranded
         name = resource.subject.resource.group_resource
         return OldestDrain(name, key.namespace, key.name, shard, now - since, resource.removed)
     return None

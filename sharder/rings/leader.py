@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
 
+from sharder.cache.freshness import LISTING_SECONDS
 from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.shards import State
@@ -25,9 +25,6 @@ from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import PartialObject, SlimMeta
 
 log = logging.getLogger(__name__)
-
-#: Shortest pause between two restarts of all watches: where much moves, each lists much.
-RESTART_WATCHES_SECONDS: Final = 30.0
 
 
 class Leader:
@@ -57,7 +54,7 @@ class Leader:
         )  # fmt: skip
         self._rings: dict[str, RingController] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._restarts = AtMostEvery(RESTART_WATCHES_SECONDS)
+        self._restarts = AtMostEvery(LISTING_SECONDS)  # where much moves, each lists much
 
     def webhook_changed(self) -> None:
         """What webhook configurations are made from has changed."""

@@ -38,6 +38,7 @@ def rules_of_labels(resources: Iterable[GroupResource]) -> tuple[MissingRule, ..
 #: What it takes to assign ranges; nothing of the ring's resources.
 RULES_OF_RANGES: Final = (
     *(MissingRule(verb, RING_ASSIGNMENTS.group_resource) for verb in ("get", "list", "watch", "create", "patch")),
+    MissingRule("patch", RING_ASSIGNMENTS.group_resource, "status"),
     *OWN_RULES,
 )
 
@@ -70,11 +71,14 @@ class PermissionsCheck:
 
     async def _may(self, rule: MissingRule) -> bool:
         try:
-            return await self._api.allowed(rule.verb, rule.resource)
+            return await self._allowed(rule)
         except FenceClosed:
             raise
         except ShardingError:
             return True  # `check` asks again, and says why nobody answers
+
+    async def _allowed(self, rule: MissingRule) -> bool:
+        return await self._api.allowed(rule.verb, rule.resource, subresource=rule.subresource)
 
     async def check(self, rules: tuple[MissingRule, ...], *, forbidden: bool) -> float:
         """Ask, unless that was done lately; `forbidden`: a watch has just been forbidden.
@@ -102,7 +106,7 @@ class PermissionsCheck:
         return max(MIN_PAUSE_SECONDS, due - now)
 
     async def _ask(self, rules: tuple[MissingRule, ...], now: float) -> None:
-        denied = tuple([rule for rule in rules if not await self._api.allowed(rule.verb, rule.resource)])
+        denied = tuple([rule for rule in rules if not await self._allowed(rule)])
         if self.denied and not denied:
             log.info("permissions granted", extra={"ring": self._ring})
         if denied != self.denied:

@@ -23,6 +23,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,6 +32,7 @@ from sharder.backlog.scope import Wanted
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
 from sharder.core.granted import granted_part, unwritten
+from sharder.core.rights import MissingRule
 from sharder.core.ringspec import AssignBy, ResolvedRing, unsuited
 from sharder.core.summary import SHARED, Summary
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
@@ -264,10 +267,9 @@ class RingController:
 
     async def _provide_ranges(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
         self._place(resolved, Wanted(resolved, ()))
-        await self._webhook.remove()  # of another ring of that name
-        failure = await self._remove_rival(ring)
-        again = await self._permissions.check(RULES_OF_RANGES, forbidden=self.summarize().forbidden)
-        self._queue.add_after(self.name, again, Priority.BULK)
+        async with self._asking_for(RULES_OF_RANGES):
+            await self._webhook.remove()  # of another ring of that name
+            failure = await self._remove_rival(ring)
         return failure or self._assignment.summarize().trouble or unsuited(resolved)
 
     async def _provide_labels(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
@@ -275,22 +277,38 @@ class RingController:
         granted = await self._granted_part(ring, resolved)
         removed = await self._removed.record(ring.obj.status_dict, granted, self._assignment.removed_clean)
         self._place(resolved, Wanted(granted, removed, self._removed.were_main))
-        if not ring.unanswered or not self._webhook.exists:
+        resources = (*resolved.subjects(), *(each.subject for each in removed))
+        async with self._asking_for(rules_of_labels(each.resource.group_resource for each in resources)):
+            return await self._provide_webhook(ring, granted)
+
+    async def _provide_webhook(self, ring: RingSnapshot, granted: ResolvedRing) -> str | None:
+        """Have the webhook called for what the ring lists, by nobody's configuration but ours."""
+        exists = self._webhook.exists
+        if ring.unanswered and exists is None:
+            self._queue.add_after(self.name, LOOK_SECONDS)
+        elif not ring.unanswered or not exists:
             # One that is there may name more than can be looked up at present.
             pause = await self._webhook.apply(granted)
             if pause is not None:
                 self._queue.add_after(self.name, pause)
         failure = self._webhook.trouble or self._deps.watch_count.judge(self.name)
-        if not self._waits_for_rights and self._webhook.trouble is None:
+        if not (self._waits_for_rights or ring.unanswered) and self._webhook.trouble is None:
             # Else ours does not cover all that another sharder's does.
             failure = await self._remove_rival(ring) or failure
-        resources = (*resolved.subjects(), *(each.subject for each in removed))
-        again = await self._permissions.check(
-            rules_of_labels(each.resource.group_resource for each in resources),
-            forbidden=self.summarize().forbidden,
-        )
-        self._queue.add_after(self.name, again, Priority.BULK)
         return failure
+
+    @asynccontextmanager
+    async def _asking_for(self, rules: tuple[MissingRule, ...]) -> AsyncIterator[None]:
+        """Find out at the end which rights are missing, also where an error ends it: the status tells of both."""
+        failure: ShardingError | None = None
+        try:
+            yield
+        except ShardingError as error:
+            failure = error
+        again = await self._permissions.check(rules, forbidden=self.summarize().forbidden)
+        self._queue.add_after(self.name, again, Priority.BULK)
+        if failure is not None:
+            raise failure
 
     async def _remove_rival(self, ring: RingSnapshot) -> str | None:
         """Remove what another sharder has made for the ring; returns why it is there again."""

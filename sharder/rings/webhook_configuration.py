@@ -84,9 +84,9 @@ class RingWebhook:
         self._additions = AtMostEvery(TELL_SECONDS)
 
     @property
-    def exists(self) -> bool:
-        """Whether the watch shows it."""
-        return self._configurations.find(self._name) is not None
+    def exists(self) -> bool | None:
+        """Whether the watch shows it; `None`: that has shown nothing yet."""
+        return self._configurations.find(self._name) is not None if self._configurations.listed else None
 
     @property
     def trouble(self) -> str | None:

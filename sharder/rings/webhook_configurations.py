@@ -50,6 +50,11 @@ class WebhookConfigurations:
         """Why they cannot be followed just now; `None`: they can."""
         return self._reflector.failure
 
+    @property
+    def listed(self) -> bool:
+        """Whether the watch has shown all that there are."""
+        return self._reflector.synced.is_set()
+
     def find(self, name: str) -> PartialObject | None:
         """The configuration called `name`, if there is one."""
         return self._reflector.store.get("", name)

@@ -144,7 +144,7 @@ class TakeoverController:
         if snapshot is None:
             return True
         now = self._counted(self._clock.monotonic())
-        return may_count_on(snapshot, shard, lambda key: self._records.of(key).missing_since, self._proof.since, now)
+        return may_count_on(snapshot, shard, self._records.missing_since, self._proof.since, now)
 
     async def renew(self, shard: str) -> bool:
         """Renew the hold by a conditional write that begins now; False: it is lost."""
@@ -274,7 +274,7 @@ class TakeoverController:
         self._records.decided(key, facts, step.act)
         if step.act is Act.WAIT and seen is not None and facts.state is not None:
             # Any other act writes the lease itself; two writes would cross each other.
-            await self._writer.show_state(seen.lease, self._shown(shard, facts.state.state))
+            await self._writer.show_state(record, seen.lease, self._shown(shard, facts.state.state))
         await self._obey(snapshot, key, seen, step)
         if step.look_again_at is not None:
             self._look_again(key, step.look_again_at)

@@ -73,7 +73,9 @@ def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float)
 
     `recent`: since when our own writes may be missing in what is seen.
     """
-    shown, may_lag = lease.metadata.label(LEASE_STATE_LABEL), record.wrote_at >= recent
+    refused = record.unshown_until > float("-inf")  # the look that is due tries to label it again
+    shown = state.state.value if refused else lease.metadata.label(LEASE_STATE_LABEL)
+    may_lag = record.wrote_at >= recent
     return needs_no_look(shown, state, held=record.held, may_lag=may_lag, looks_at=record.looks_at)
 
 

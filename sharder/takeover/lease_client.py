@@ -15,10 +15,20 @@ from typing import Any, ClassVar, Final
 
 from sharder.core.shards import State
 from sharder.takeover.records import Record
-from shardsdk.errors import ConnectionFailed, FenceClosed, Forbidden, NotFound, RetryRule, ShardingError
+from shardsdk.errors import (
+    BadRequest,
+    ConnectionFailed,
+    FenceClosed,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RetryRule,
+    ShardingError,
+)
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
+from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.protocol.labels import (
     FENCED_ANNOTATION,
@@ -36,6 +46,8 @@ log = logging.getLogger(__name__)
 
 #: A request about a lease must answer within this; the hold runs meanwhile.
 REQUEST_SECONDS: Final = 5.0
+#: How long a lease is left without its label that the API server refuses to label; also between two lines about that.
+UNSHOWN_SECONDS: Final = 60.0
 #: How the API server words that nothing can be created in a namespace any more.
 #: Source: k8s.io/apiserver, plugin/namespace/lifecycle.
 TERMINATING: Final = "because it is being terminated"
@@ -58,24 +70,31 @@ class LeaseWriter:
         self._clock = clock
         #: When a namespace was last terminating, or not there.
         self._closed: dict[str, float] = {}
+        self._unshown = AtMostEvery(UNSHOWN_SECONDS)
 
     async def find_all(self, shard: str) -> list[Lease]:
         """Every Lease called `shard` in whatever namespace, by a consistent list; also those of no ring."""
         selector = Selector(fields=equals("metadata.name", shard))
         return [lease async for page in self._api.pages(LEASES, selector=selector, model=Lease) for lease in page]
 
-    async def show_state(self, lease: Lease, state: State) -> None:
+    async def show_state(self, record: Record, lease: Lease, state: State) -> None:
         """Label the lease with its shard's state, for people."""
-        if lease.metadata.label(LEASE_STATE_LABEL) == state.value:
+        now = self._clock.monotonic()
+        if lease.metadata.label(LEASE_STATE_LABEL) == state.value or now < record.unshown_until:
             return
         body = {"metadata": {"labels": {LEASE_STATE_LABEL: state.value}}}
         try:
             await self._patch(lease, body)
+            record.unshown_until = float("-inf")
         except FenceClosed:
             raise
         except ShardingError as error:
             # Nobody decides by it; the lease's next event tries again.
-            log.debug("lease state not shown", extra={**_where(lease.metadata), "error": str(error)})
+            refused = isinstance(error, Forbidden | Invalid | BadRequest)
+            if refused:
+                record.unshown_until = now + UNSHOWN_SECONDS
+            level = logging.WARNING if refused and self._unshown.passes(now) else logging.DEBUG
+            log.log(level, "lease state not shown", extra={**_where(lease.metadata), "error": str(error)})
 
     async def acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
         """Become the holder of `lease` as it was seen; False: someone else wrote first."""

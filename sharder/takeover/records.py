@@ -40,7 +40,8 @@ class Record:
     latest (infinity: not known).  `refused`: the version against which our last
     write was refused (`None`: it was not), `behind`: so was the one before it.  `taken`: why
     nobody can acquire it (empty: nothing is known that keeps us from it).  `failures`: how often in a
-    row whatever was to be done failed, and how; `missed`: how often acquiring it did, since what the
+    row whatever was to be done failed, and how; `unshown_until`: when the API server is asked again to label it with
+    its state, which it has refused (minus infinity: it has not); `missed`: how often acquiring it did, since what the
     shard has needs that, and `answer`.  `abandoned`: it ran out, and nobody is ready to take over.
     """
 
@@ -63,6 +64,7 @@ class Record:
     act: Act = Act.WAIT
     failures: int = 0
     failure: ShardingError | None = None
+    unshown_until: float = float("-inf")
     missed: int = 0
     answer: ShardingError | None = None
     abandoned: bool = False
@@ -108,6 +110,11 @@ class Records:
     def get(self, key: tuple[str, str]) -> Record | None:
         """What was done about a lease; `None`: nothing is remembered."""
         return self._each.get(key)
+
+    def missing_since(self, key: tuple[str, str]) -> float:
+        """Since when a lease is missed of which nothing is known; 0: nobody has looked for it."""
+        record = self._each.get(key)
+        return record.missing_since if record is not None else 0.0
 
     def of(self, key: tuple[str, str]) -> Record:
         """The same, to be remembered from now on."""

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 PATH: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 #: Between two attempts while the API server does not answer.
 RETRY_SECONDS: Final = 5.0
+#: The same while it refuses to tell, until somebody gives the right to ask back.
+REFUSED_SECONDS: Final = 60.0
 _QUESTION: Final = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
 
 
@@ -51,17 +53,19 @@ class OwnAccount:
 
     async def run(self) -> None:
         """Find it out, then wait until cancelled."""
+        told = False
         while not self.name:
             try:
                 answer = await self._api.raw("POST", PATH, body=_QUESTION)
                 self.name = msgspec.json.decode(answer, type=_Answer).status.user_info.username
             except (Forbidden, NotFound, msgspec.DecodeError) as error:
-                log.warning("own account not known; labels that people change stay", extra={"error": str(error)})
-                break
+                level = logging.DEBUG if told else logging.WARNING
+                log.log(level, "own account not known; labels that people change stay", extra={"error": str(error)})
+                told = True
+                await self._clock.sleep(REFUSED_SECONDS)
             except ShardingError as error:
                 log.debug("own account not known yet", extra={"error": str(error)})
                 await self._clock.sleep(RETRY_SECONDS)
-        if self.name:
-            log.info("writing", extra={"account": self.name})
-            self._on_known()
+        log.info("writing", extra={"account": self.name})
+        self._on_known()
         await asyncio.Event().wait()

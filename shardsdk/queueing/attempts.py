@@ -30,14 +30,14 @@ class Attempt:
     __slots__ = ("_goes_on", "_timer", "concluded", "ended_early", "task", "told")
 
     def __init__(self, task: asyncio.Task[None], goes_on: Callable[[float], object]) -> None:
-        self.task = task
+        self.task: asyncio.Task[None] = task
         self._goes_on = goes_on
         self._timer: asyncio.TimerHandle | None = None
         self.ended_early: Early | None = None
         #: What it said has been heeded: a cancellation that comes as it returns says nothing any more.
-        self.concluded = False
+        self.concluded: bool = False
         #: It was told that it goes on.
-        self.told = False
+        self.told: bool = False
 
     def limit(self, seconds: float) -> None:
         """Cancel it in so many seconds."""

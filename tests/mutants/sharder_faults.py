@@ -164,15 +164,15 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "MOVE_WITHOUT_RENEWAL": Fault(
         "a lease is renewed between the drain of its owners and the read of their children",
         "sharder.placement.handover",
-        "renewed = await self._takeover.renew(shard)",
+        "renewed = shard is None or await self._takeover.renew(shard)",
         "renewed = True",
         GROUPS,
     ),
     "ONE_RENEWAL_FOR_ALL": Fault(
         "a renewal lets those families go on whose shard's lease it has renewed",
         "sharder.placement.handover",
-        "family.let_go = renewed if family.shard == shard else family.let_go",
-        "family.let_go = renewed",
+        "self._renewals.join(family.shard, family)",
+        "self._renewals.join(None, family)",
         GROUPS,
     ),
     "NARROW_READ": Fault(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -33,3 +35,23 @@ async def test_the_end_of_the_certificate_is_measured_whoever_serves_with_it(web
         assert telemetry.registry.get_sample_value(EXPIRY) == certificates.published.pair.expires_at.timestamp()
     finally:
         running.cancel()
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def _fail() -> None:
+    raise RuntimeError("the certificates cannot be kept")
+
+
+async def test_the_error_of_a_part_that_fails_is_what_the_service_ends_with() -> None:
+    """Not that of the parts that are cancelled for it."""
+    service = object.__new__(_Service)
+    parts: dict[str, Any] = {name: SimpleNamespace(run=_for_ever) for name in ("_recorder", "_account", "_replica")}
+    service.__dict__ = {
+        **parts, "_webhook": None, "_certificates": SimpleNamespace(run=_fail), "_clock": SystemClock(),
+        "_telemetry": Telemetry.create(),
+    }  # fmt: skip
+    with pytest.raises(RuntimeError, match="certificates cannot be kept"):
+        await service.run()

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 from sharder.replica import Replica
-from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.testing.memoryapi import Fault
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import SETTINGS, make_replica, make_stage, ring, running, scrape
+from tests.unit.sharder.placement.stage import ALONE, SETTINGS, make_replica, make_stage, ring, running, scrape
+
+
+class SlowLeases(MemoryApi):
+    """Lists of leases take a moment longer than others."""
+
+    async def _select(self, selection: Any) -> Any:
+        if selection.resource == LEASES:
+            await asyncio.sleep(0.05)
+        return await super()._select(selection)
 
 
 def leads(replica: Replica) -> list[float]:
@@ -36,3 +47,17 @@ async def test_a_replica_that_hears_nothing_of_rings_says_that_it_does_not_lead(
     async with running(stage, replica.run()):
         await stage.pass_time(SETTINGS.timings.retry_period)
         assert leads(replica) == [0.0]
+
+
+@in_virtual_time
+async def test_a_replica_that_starts_while_all_is_at_rest_counts_requests_from_zero(clock: VirtualClock) -> None:
+    """Its leases may be listed after its rings, and then nothing more changes."""
+    stage = make_stage(clock, api=SlowLeases)
+    stage.set_up(ring(ALONE), "one")
+    first, second = make_replica(stage), make_replica(stage, replace(SETTINGS, identity="sharder-b"))
+    async with running(stage, first.run()):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.pass_time(60)
+        async with running(stage, second.run()):
+            await stage.pass_time(60)
+            assert [each for family in second._metrics.webhook_requests.collect() for each in family.samples]

@@ -8,10 +8,12 @@ import pytest
 
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS, go_webhook_name
 from sharder.rings.deps import WebhookSettings
+from shardsdk.errors import ServerError
 from shardsdk.protocol.labels import parse_ring_name
-from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.objects import CLUSTERRINGS, Resource
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import RING, Stage, leading, make_stage, ring
+from tests.unit.sharder.placement.stage import ALONE, CHILDREN, RING, Stage, leading, make_stage, ring
 
 WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
 RANGES = {"assignment": "Ranges", "hashBy": "Namespace"}
@@ -101,3 +103,59 @@ def test_a_go_sharder_that_is_at_work_still_is_named_and_left_its_configuration_
 
     story()
     assert caplog.messages.count("another sharder is at work") == 1
+
+
+class Half(MemoryApi):
+    """Nobody can say what a resource is."""
+
+    down = True
+
+    async def discover(self, group: str, plural: str) -> Resource | None:
+        if self.down and plural == CHILDREN.plural:
+            raise ServerError("discovery: 503", status=503)
+        return await super().discover(group, plural)
+
+
+@in_virtual_time
+async def test_the_go_sharders_configuration_stays_until_ours_covers_all_that_is_listed(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Half)
+    assert isinstance(stage.api, Half)
+    stage.create(CLUSTERRINGS, ring(ALONE, {"resource": CHILDREN.plural}), None)
+    theirs = stage.create(WEBHOOK_CONFIGURATIONS, go_configuration(stage), None)["metadata"]["name"]
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.pass_time(60)
+        assert stage.server.find(WEBHOOK_CONFIGURATIONS, theirs) is not None
+        stage.api.down = False
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, theirs) is None, seconds=60)
+
+
+def rules(stage: Stage) -> list[list[str]]:
+    """The resources that our configuration calls the webhook for."""
+    found = stage.server.find(WEBHOOK_CONFIGURATIONS, f"clusterring-{RING}") or {}
+    return [rule["resources"] for webhook in found.get("webhooks") or [] for rule in webhook["rules"]]
+
+
+@in_virtual_time
+async def test_a_new_leader_takes_nothing_off_ours_while_a_resource_cannot_be_looked_up(clock: VirtualClock) -> None:
+    """Its first reconcile may come before the watch of configurations has shown any."""
+    stage = make_stage(clock, api=Half)
+    assert isinstance(stage.api, Half)
+    stage.api.down = False
+    stage.create(CLUSTERRINGS, ring(ALONE, {"resource": CHILDREN.plural}), None)
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("Ready") == "True")
+        before = rules(stage)
+    stage.api.down = True
+    stage.api.delay = lambda: 0.05
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.pass_time(30)
+        assert rules(stage) == before
+
+
+@in_virtual_time
+async def test_a_ring_has_a_configuration_soon_though_a_resource_cannot_be_looked_up(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Half)
+    stage.create(CLUSTERRINGS, ring(ALONE, {"resource": CHILDREN.plural}), None)
+    stage.api.delay = lambda: 0.05
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: bool(rules(stage)), seconds=10)

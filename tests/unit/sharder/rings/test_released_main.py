@@ -87,15 +87,21 @@ async def test_the_webhook_does_not_put_back_what_the_sharder_releases(clock: Vi
         await stage.until(lambda: stage.holder("one") is None)
 
 
+@pytest.mark.parametrize("insists", ["on every label", "on the shard's alone"])
 @in_virtual_time
 async def test_what_admission_puts_back_is_refused_and_told(
-    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    clock: VirtualClock, insists: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = prepare(clock)
+    undone: list[float] = []
 
     def insist(verb: str, resource: Resource, old: Object | None, new: Object) -> Object:
-        if old is not None and resource == CHILDREN and LABELS.shard not in (new["metadata"].get("labels") or {}):
-            new["metadata"]["labels"] = dict(old["metadata"]["labels"])
+        labels = new["metadata"].get("labels") or {}
+        if old is not None and resource == CHILDREN and LABELS.shard not in labels:
+            undone.append(clock.monotonic())
+            before = old["metadata"]["labels"]
+            kept = before if insists == "on every label" else {**labels, LABELS.shard: before[LABELS.shard]}
+            new["metadata"]["labels"] = dict(kept)
         return new
 
     stage.server.admit = insist
@@ -106,6 +112,8 @@ async def test_what_admission_puts_back_is_refused_and_told(
         assert "an admission webhook puts them back" in stage.events.of(REFUSED)[0]
         await stage.pass_time(300)
         assert stage.said("Settled")["reason"] == "Refused"
+        assert stage.condition("DrainsAcknowledged") == "True", "nobody is there who could acknowledge"
+        assert len([each for each in undone if each > clock.monotonic() - 60]) < 10
         assert stage.holder("one") == "", "nobody keeps a lease for what does not move"
         stage.server.admit = lambda verb, resource, old, new: new
         await stage.until(lambda: stage.label(CHILDREN, FOREIGN) is None, seconds=180)

@@ -12,10 +12,10 @@ from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import WebhookSettings
 from shardsdk.errors import Forbidden
 from shardsdk.kube.api import Operation, Selection
-from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, RING, Stage, leading, make_stage, ring
+from tests.unit.sharder.placement.stage import ALONE, OWNERS, RING, Stage, leading, make_stage, ring
 
 WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
 NAME = f"clusterring-{RING}"
@@ -120,3 +120,27 @@ def test_a_ring_is_forgotten_whose_configuration_may_be_neither_seen_nor_deleted
             assert "ring not reconciled, will retry" not in caplog.messages
 
     forgotten()
+
+
+class Denied(MemoryApi):
+    """Webhook configurations may not be written, nor owners watched."""
+
+    async def patch(self, resource: Any, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
+        if resource == WEBHOOK_CONFIGURATIONS:
+            raise Forbidden("cannot patch mutatingwebhookconfigurations", status=403)
+        return await super().patch(resource, name, namespace, body, **more)
+
+    async def allowed(self, verb: str, resource: GroupResource, **more: Any) -> bool:
+        return (verb, resource) != ("watch", OWNERS.group_resource)
+
+
+@in_virtual_time
+async def test_rights_that_are_missing_are_named_though_the_configuration_cannot_be_written(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Denied)
+    stage.set_up(ring(ALONE), "one")
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.condition("PermissionsGranted") == "False", seconds=10)
+        assert "watch owners.example.org" in stage.message("PermissionsGranted")
+        assert "cannot patch mutatingwebhookconfigurations" in stage.message("Ready")

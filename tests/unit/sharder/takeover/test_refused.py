@@ -5,13 +5,16 @@ The API server does not let the sharder do it, or no other shard is ready.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
+from sharder.takeover.lease_client import UNSHOWN_SECONDS
 from sharder.takeover.records import FAILURES_TOLD
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ShardingError
 from shardsdk.kube.api import Operation
+from shardsdk.protocol.labels import LEASE_STATE_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES
 from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
@@ -248,3 +251,39 @@ async def test_a_shard_that_holds_its_lease_again_is_available_though_its_lease_
         await stage.until(lambda: stage.condition("ShardsAvailable") == "True", seconds=10)
         await stage.pass_time(300)
         assert stage.condition("ShardsAvailable") == "True"
+
+
+class Unlabelled(MemoryApi):
+    """Nobody may label a shard's lease with its state, at first."""
+
+    refuses = True
+    attempts = 0
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        if self.refuses and operation.writes and operation.namespace == SHARDS:
+            self.attempts += 1
+            raise Forbidden("a policy refuses labels of leases", status=403)
+        return await super().send(operation)
+
+
+def test_a_lease_that_may_not_be_labelled_is_tried_once_a_minute_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def story(clock: VirtualClock) -> None:
+        stage = make_stage(clock, api=Unlabelled)
+        assert isinstance(stage.api, Unlabelled)
+        stage.set_up(ring(ALONE), "one", "two")
+
+        def shown() -> set[str | None]:
+            found = (stage.server.find(LEASES, shard, SHARDS) for shard in ("one", "two"))
+            return {each["metadata"]["labels"].get(LEASE_STATE_LABEL) for each in found if each is not None}
+
+        async with leading(stage):
+            await stage.pass_time(600)
+            assert 10 <= stage.api.attempts <= 24
+            told = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+            assert set(told) == {"lease state not shown"}
+            assert len(told) <= 11
+            stage.api.refuses = False
+            await stage.until(lambda: shown() == {"ready"}, seconds=UNSHOWN_SECONDS + 30)
+
+    story()

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from sharder.webhook.account import PATH, RETRY_SECONDS, OwnAccount
+from sharder.webhook.account import PATH, REFUSED_SECONDS, RETRY_SECONDS, OwnAccount
 from shardsdk.errors import ConnectionFailed, Forbidden, NotFound, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -59,12 +59,15 @@ async def test_it_is_asked_again_until_it_answers(clock: VirtualClock) -> None:
 @pytest.mark.parametrize(
     "answer", [Forbidden("may not"), NotFound("too old"), b"{}", b"", b'{"status": {"userInfo": {"username": 1}}}']
 )
-def test_without_the_right_to_ask_the_sharder_goes_on_without_a_name(
+def test_without_the_right_to_ask_the_sharder_goes_on_without_a_name_until_it_has_that_right(
     answer: bytes | ShardingError, caplog: pytest.LogCaptureFixture
 ) -> None:
     @in_virtual_time
     async def story(clock: VirtualClock) -> None:
-        assert await ask(Server(answer), clock, 10 * RETRY_SECONDS) == ("", 0)
+        refused = [answer, answer]
+        assert await ask(Server(*refused, ANSWER), clock, 1.5 * REFUSED_SECONDS) == ("", 0)
+        caplog.clear()
+        assert await ask(Server(*refused, ANSWER), clock, 2.5 * REFUSED_SECONDS) == ("sharder", 1)
 
     story()
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
