@@ -77,6 +77,8 @@ class Registration:
         self._clock = clock
         #: Of another's configurations, by kind: the version that was read last, and when it was read first.
         self._observed: dict[str, tuple[str, float]] = {}
+        #: The kinds of those that this process may have written last.
+        self._written: set[str] = set()
         self._changed = asyncio.Event()
         self._failure = ""
         published.on_change(self._changed.set)
@@ -112,8 +114,9 @@ class Registration:
 
     async def remove(self) -> None:
         """Take away what this process has installed, and nobody has taken over.  Raises: ShardingError."""
-        for wanted in self._render(None) if self._installs else ():
-            await self._remove(_RESOURCES[wanted["kind"]], wanted["metadata"]["name"])
+        for wanted in self._render(None) if self._written else ():
+            if wanted["kind"] in self._written:
+                await self._remove(_RESOURCES[wanted["kind"]], wanted["metadata"]["name"])
 
     async def _remove(self, resource: Resource, name: str) -> None:
         for _ in range(REMOVALS):
@@ -137,6 +140,8 @@ class Registration:
         """
         found = [await self._find(_RESOURCES[each["kind"]], each["metadata"]["name"]) for each in configurations]
         both = list(zip(found, configurations, strict=True))
+        others = [each["kind"] for there, each in both if there is not None and there.keeper != self._identity]
+        self._written.difference_update(others)
         if keepers := [there.keeper for there, wanted in both if there is not None and self._is_kept(there, wanted)]:
             raise ConfigurationError(
                 f"another process, {keepers[0]}, serves these webhooks already, and is asked; this one takes its place"
@@ -150,6 +155,7 @@ class Registration:
         metadata = wanted["metadata"]
         kept = {KEPT_BY_ANNOTATION: f"{self._identity}@{self._clock.now().isoformat()}"}
         metadata = {**metadata, "annotations": {**metadata.get("annotations", {}), **kept}}
+        self._written.add(resource.kind)  # even if no answer says so
         if found is None:
             await self._api.create(resource, {**wanted, "metadata": metadata})
         else:

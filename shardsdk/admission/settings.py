@@ -26,9 +26,9 @@ class Serving:
 
     They listen on `port` of `host` (empty: of all addresses).  `address` is for a process outside of a pod: the host,
     or host:port, by which API servers reach it; then it makes the webhook configurations itself and takes them away
-    at its end, unless `installs` is False.  `cert_dir` has `tls.crt` and `tls.key` of somebody else's making, as
-    cert-manager's; without it they come from where controller-runtime looks by default, if they are there, else from a
-    Secret that the replicas share.  `lifetimes` are of certificates of our own.
+    at its end, unless `installs` is False; one such process is to be behind an address.  `cert_dir` has `tls.crt` and
+    `tls.key` of somebody else's making, as cert-manager's; without it they come from where controller-runtime looks by
+    default, if they are there, else from a Secret that the replicas share.  `lifetimes` are of certificates of our own.
     """
 
     host: str = ""

@@ -33,7 +33,7 @@ from shardsdk.errors import Conflict, NotFound, NotServed, ShardingError
 from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.doubts import DOUBT_SECONDS, is_doubted
+from shardsdk.kube.doubts import DOUBT_SECONDS, ask_fence
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.protocol.verdict import acknowledgement
@@ -257,8 +257,7 @@ class Gate:
     async def _holds_lease(self, passing: _Passing) -> bool:
         """Whether the lease is held; while that is doubted, it waits to know it, or for news of the object."""
         while not self._lease.lost.is_set():
-            # In this order: the renewal that ends the doubt may come in between.
-            doubted, remaining = is_doubted(self._lease.fence), self._lease.fence.remaining()
+            remaining, doubted = ask_fence(self._lease.fence)
             if remaining > 0:
                 return True
             if not doubted or passing.outdone:

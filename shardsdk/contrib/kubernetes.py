@@ -31,7 +31,7 @@ from shardsdk.kinds import Kind, resource_of
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.decoding import build_model
-from shardsdk.kube.doubts import DOUBT_SECONDS, is_doubted
+from shardsdk.kube.doubts import DOUBT_SECONDS, ask_fence
 from shardsdk.kube.fencing import granted_of, limit_execution, limit_way
 
 __all__ = [
@@ -79,8 +79,7 @@ class FencedWrites:
         Raises: FenceClosed.
         """
         while True:
-            # In this order: the renewal that ends the doubt may come in between.
-            doubted, remaining = is_doubted(self._fence), self._fence.remaining()
+            remaining, doubted = ask_fence(self._fence)
             granted = granted_of(remaining)
             if granted > 0 or not doubted:
                 break

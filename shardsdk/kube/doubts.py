@@ -24,6 +24,14 @@ def is_doubted(fence: Fence) -> bool:
     return bool(getattr(fence, "doubted", False))
 
 
+def ask_fence(fence: Fence) -> tuple[float, bool]:
+    """How many seconds a fence leaves, and whether one that leaves too few may be open again in a moment."""
+    # Around the answer: a renewal may have ended the doubt before it, or time that the clock missed begun one.
+    doubted = is_doubted(fence)
+    remaining = fence.remaining()
+    return remaining, doubted or is_doubted(fence)
+
+
 async def past_doubts(attempt: Callable[[float], Awaitable[R]], clock: Clock, seconds: float) -> R:
     """What `attempt` returns, made again for so many seconds while a doubted fence keeps it from being sent.
 
@@ -41,7 +49,8 @@ async def past_doubts(attempt: Callable[[float], Awaitable[R]], clock: Clock, se
 
 def check_open(fence: Fence, otherwise: str) -> None:
     """Raises: FenceDoubted when the fence may be open again in a moment, LeaseLost when it is shut for good."""
-    if fence.remaining() <= 0:
-        if is_doubted(fence):
+    remaining, doubted = ask_fence(fence)
+    if remaining <= 0:
+        if doubted:
             raise FenceDoubted(f"{fence.name} has yet to be confirmed: {otherwise} now")
         raise LeaseLost(f"{fence.name} is not held any more: {otherwise}")

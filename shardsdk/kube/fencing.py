@@ -35,7 +35,7 @@ from yarl import URL
 from shardsdk.errors import FenceClosed, ShardingError
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.doubts import FenceDoubted, is_doubted
+from shardsdk.kube.doubts import FenceDoubted, ask_fence, is_doubted
 from shardsdk.kube.waits import ANSWER, WAIT
 from shardsdk.logs import logger_of
 
@@ -221,9 +221,9 @@ class Guard:
         """Seconds that the shortest hold leaves, or the request's own limit.  Raises: FenceClosed."""
         left = max(self._until - self._clock.monotonic(), 0.0)
         for fence in self._fences:
-            seconds = fence.remaining()
+            seconds, doubted = ask_fence(fence)
             if seconds <= SLACK_SECONDS:
-                raise (FenceDoubted if is_doubted(fence) else FenceClosed)(
+                raise (FenceDoubted if doubted else FenceClosed)(
                     f"write refused before it was sent: the hold on {fence.name} has run out"
                 )
             left = min(left, seconds)

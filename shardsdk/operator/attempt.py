@@ -230,7 +230,7 @@ class Attempts(Generic[K]):
         """Whoever has the object next may reconcile it: already its drain ends what is remembered, as of applies."""
         ours = identity is None or identity.judge(delta.object) is Verdict.RECONCILE
         if delta.kind is EventKind.DELETED or not ours:
-            self._failures.forget(metadata_of(delta.object).uid)
+            self._failures.let_go(metadata_of(delta.object).uid)
 
     def _tell(self, context: Context[K], error: BaseException) -> None:
         """An Event for people, once for each error that is not the same as last time."""

@@ -75,14 +75,13 @@ SPEC_CHANGE: Final = "a change of its spec, or another process"
 
 
 class _Failed(NamedTuple):
-    """What an object failed with for good, what stood for its spec at that time, and what condition tells of it.
+    """What an object failed with for good, and what stood for its spec at that time.
 
     `untold`: that is still to be written into its status, of which this was raised.
     """
 
     error: str
     spec: str
-    condition: Condition | None
     untold: BaseException | None
 
 
@@ -91,6 +90,8 @@ class Failures:
 
     def __init__(self) -> None:
         self._permanent: OrderedDict[str, _Failed] = OrderedDict()
+        #: By which condition a status tells of that; those of objects that were given away since, too.
+        self._conditions: OrderedDict[str, Condition] = OrderedDict()
         self._told: OrderedDict[str, str] = OrderedDict()
 
     def permanent(self, thing: Kind) -> str | None:
@@ -100,8 +101,7 @@ class Failures:
 
     def condition(self, uid: str) -> Condition | None:
         """The condition by which its status says that it failed for good; `None`: none of ours."""
-        known = self._permanent.get(uid)
-        return None if known is None else known.condition
+        return self._conditions.get(uid)
 
     def untold(self, uid: str) -> BaseException | None:
         """What the object failed with for good, while its status does not say so, and is to."""
@@ -115,7 +115,12 @@ class Failures:
 
         `untold`: it is to have another one, which says of this that it was raised.
         """
-        _remember(self._permanent, thing.metadata.uid, _Failed(error, _spec_of(thing), condition, untold))
+        uid = thing.metadata.uid
+        _remember(self._permanent, uid, _Failed(error, _spec_of(thing), untold))
+        if condition is None:
+            self._conditions.pop(uid, None)
+        else:
+            _remember(self._conditions, uid, condition)
 
     def is_news(self, uid: str, error: str) -> bool:
         """Whether the object's last failure, if any, was another one."""
@@ -124,10 +129,15 @@ class Failures:
         _remember(self._told, uid, error)
         return True
 
-    def forget(self, uid: str) -> None:
-        """It was reconciled, or is not this process's any more."""
+    def let_go(self, uid: str) -> None:
+        """It is not this process's any more, so that it is tried again when it is back; its status stays as it is."""
         self._permanent.pop(uid, None)
         self._told.pop(uid, None)
+
+    def forget(self, uid: str) -> None:
+        """It was reconciled."""
+        self.let_go(uid)
+        self._conditions.pop(uid, None)
 
 
 def _spec_of(thing: Kind) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardsdk.errors import ConfigurationError
@@ -23,8 +23,14 @@ def check_grace(seconds: float) -> None:
         raise ConfigurationError(f"grace_seconds is {seconds:g}, but reconciles cannot end in the past: use 0 or more")
 
 
-def plain(name: str, check: Check) -> Check:
-    """A check for health or readiness, as it is.  Raises: ConfigurationError for one that would have to be awaited."""
+def usable(name: str, check: Check, own: Collection[str]) -> Check:
+    """A check for health or readiness, as it is.
+
+    Raises: ConfigurationError for one that would have to be awaited, or is called as one of the manager's `own`, some
+    of which it has only where it serves, or in a ring.
+    """
+    if name in own:
+        raise ConfigurationError(f"the manager has a check called {name!r}: give yours another name")
     if is_async(check):
         raise ConfigurationError(
             f"the check {name!r} is an async function, but checks are called in threads: write a plain one (`def`), and"

@@ -45,7 +45,7 @@ from shardsdk.process import checks
 from shardsdk.process.health import Check, listen_at, parse_address
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
-from shardsdk.process.probes import Probes
+from shardsdk.process.probes import CACHES, LEASE, MAIN_LOOP, STOPPING, Probes
 from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
 from shardsdk.process.rights import ReadingRights, check_caches, rights_by_ranges, rights_of
 from shardsdk.process.together import run_together, until_stopped
@@ -186,12 +186,12 @@ class Manager:
 
     def add_health_check(self, name: str, check: Check) -> Self:
         """/healthz also asks `check`, in a thread, for a second: `None` when all is well, else what is wrong."""
-        self._probes.healthz.add(name, checks.plain(name, check), threaded=True)
+        self._probes.healthz.add(name, checks.usable(name, check, {MAIN_LOOP}), threaded=True)
         return self
 
     def add_ready_check(self, name: str, check: Check) -> Self:
         """/readyz also asks `check`, in a thread, for a second: `None` when all is well, else what is wrong."""
-        self._probes.readyz.add(name, checks.plain(name, check), threaded=True)
+        self._probes.readyz.add(name, checks.usable(name, check, {LEASE, CACHES, STOPPING}), threaded=True)
         return self
 
     # -- running ---------------------------------------------------------------
@@ -385,11 +385,11 @@ class Manager:
 
     def _make_checks(self, world: World) -> MainLoop:
         main_loop = MainLoop(world.clock, self._timings.lease_duration)
-        self._probes.healthz.add("main-loop", main_loop.check)
+        self._probes.healthz.add(MAIN_LOOP, main_loop.check)
         if self.ring is not None:
-            self._probes.readyz.add("lease", self._check_lease)
-        self._probes.readyz.add("caches", self._check_caches)
-        self._probes.readyz.add("stopping", lambda: "the process is stopping" if self.stopping.is_set() else None)
+            self._probes.readyz.add(LEASE, self._check_lease)
+        self._probes.readyz.add(CACHES, self._check_caches)
+        self._probes.readyz.add(STOPPING, lambda: "the process is stopping" if self.stopping.is_set() else None)
         return main_loop
 
     def _check_lease(self) -> str | None:

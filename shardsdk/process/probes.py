@@ -16,6 +16,11 @@ from shardsdk.process.health import Address, Checks, Endpoints, serve_in_thread
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.queueing.metrics import Metrics
 
+#: The manager's own checks; others may not be called so.
+MAIN_LOOP: Final = "main-loop"
+LEASE: Final = "lease"
+CACHES: Final = "caches"
+STOPPING: Final = "stopping"
 #: Where people say where to listen: of `shardsdk run`, and of a program of their own.
 HEALTH_SETTING: Final = "--health or health_address"
 METRICS_SETTING: Final = "--metrics or metrics_address"

@@ -73,7 +73,7 @@ class Directory:
         self._on_load = on_load
         self._seen: ServingPair | None = None
         #: What was last found not to be a pair, and why: to look again takes a process of its own.
-        self._refused: tuple[bytes, bytes, str] = b"", b"", ""
+        self._refused: tuple[bytes, bytes, str] | None = None
         self._begins_at = datetime.min.replace(tzinfo=UTC)
         self._expiry = ExpiryWarnings(
             clock, "renew it where it is made, and look whether the new one is in these files"
@@ -117,7 +117,7 @@ class Directory:
         certificate, key = self._read(self._certificate), self._read(self._key)
         if self._seen is not None and (certificate, key) == (self._seen.certificate, self._seen.key):
             return self._seen
-        if (certificate, key) == self._refused[:2]:
+        if self._refused is not None and (certificate, key) == self._refused[:2]:
             raise ConfigurationError(self._refused[2])
         answer = await self._ask(ReadValidity(certificate))
         try:

@@ -7,15 +7,17 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardsdk.admission.configuration import MUTATING, VALIDATING, render_configurations
 from shardsdk.admission.registration import KEPT_SECONDS, Registration
 from shardsdk.admission.webhook import Sort
+from shardsdk.errors import ConnectionFailed
 from shardsdk.serving.published import Published
 from shardsdk.testing.memory import MemoryServer
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.shardsdk.admission.kinds import webhook
 
@@ -29,8 +31,9 @@ class Process:
         self.url = url or f"https://{identity}:9443"
         published = Published()
         published.loaded.set()
+        self.api = MemoryApi(server, clock)
         self.registration = Registration(
-            MemoryApi(server, clock),
+            self.api,
             published,
             lambda _: render_configurations([webhook(lambda review: None)], NAME, {"url": self.url}, labels={}),
             installs=True,
@@ -92,6 +95,44 @@ async def test_a_process_that_was_killed_is_followed_by_another_and_takes_nothin
         async with killed.running():  # it was only stopped for a while
             await clock.sleep(5 * KEPT_SECONDS)
             assert asked(server).startswith(other.url)
+
+
+@in_virtual_time
+async def test_nobody_is_asked_for_what_is_anothers(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    first, second = Process(server, clock, "first"), Process(server, clock, "second")
+    async with first.running():
+        await clock.sleep(5)
+        async with second.running():
+            await clock.sleep(5)
+        second.api.fault = Fault.LOST
+        await second.registration.remove()
+    second.api.fault = Fault.NONE
+    async with second.running():
+        await clock.sleep(2 * KEPT_SECONDS)
+        async with first.running():  # it was only stopped for a while
+            await clock.sleep(5)
+        first.api.fault = Fault.LOST
+        await first.registration.remove()
+    assert asked(server).startswith(second.url)
+
+
+@in_virtual_time
+async def test_what_was_made_without_an_answer_is_taken_away(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    process = Process(server, clock, "process")
+    made = process.api.create
+
+    async def create(*args: Any, **options: Any) -> Any:
+        await made(*args, **options)
+        raise ConnectionFailed("no answer")
+
+    process.api.create = create  # type: ignore[method-assign]
+    with pytest.raises(ConnectionFailed):
+        await process.registration.refresh()
+    assert asked(server).startswith(process.url)
+    await process.registration.remove()
+    assert asked(server) == ""
 
 
 @in_virtual_time

@@ -214,6 +214,19 @@ async def test_one_that_is_cancelled_and_cannot_take_them_away_says_how_to_and_e
     assert line["remedy"].endswith(" sites-dev")
 
 
+async def test_one_that_has_made_none_tells_nobody_to_delete_any(caplog: pytest.LogCaptureFixture) -> None:
+    outside = Outside()
+    outside.api.fault = Fault.LOST
+    task = asyncio.create_task(outside.service.run(outside.api))
+    async with asyncio.timeout(60):
+        while outside.service.check_ready() is not None:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task], timeout=CANCEL_SECONDS)
+    assert task.cancelled()
+    assert [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR] == []
+
+
 @pytest.mark.parametrize(("timeouts", "seconds"), [([5], 5), ([5, 30, 10], 30)])
 async def test_what_has_begun_is_answered_for_as_long_as_somebody_waits(timeouts: list[int], seconds: int) -> None:
     webhooks = [webhook(lambda review: None, timeout_seconds=each) for each in timeouts]

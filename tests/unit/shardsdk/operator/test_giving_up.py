@@ -214,9 +214,9 @@ def set_status(rig: Rig, status: dict[str, Any]) -> None:
 THEIRS = {"type": "Theirs", "status": "False", "reason": "UnknownRegion", "message": "no such region"}
 
 
-def mended(says: str | None = None) -> Operator:
+def mended(says: str | None = None, *, sharded: bool = False) -> Operator:
     """Fails for good over one theme, and then says nothing of how it is, or just this."""
-    operator = Operator("websites")
+    operator = Operator("websites", sharded=sharded)
 
     @operator.reconcile(Website)
     async def function(ctx: Context[Website]) -> WebsiteStatus | None:
@@ -250,6 +250,19 @@ def test_once_it_succeeds_its_condition_is_taken_back_and_no_other() -> None:
     rig = drive(mended(), [MARS], story)
     assert types(rig) == ["Theirs"]
     assert len(status_writes(rig)) == 2
+
+
+def test_once_it_succeeds_here_after_it_was_away_its_condition_is_taken_back() -> None:
+    async def story(rig: Rig) -> None:
+        labels = rig.labels(Website, "home")
+        rig.drain(Website, "home")
+        await rig.settle()
+        assert (rig.labels(Website, "home"), types(rig)) == ({}, ["Ready"])
+        themed(rig, "dark")
+        rig.patch(Website, "home", {"metadata": {"labels": labels}})
+        await rig.settle()
+
+    assert types(drive(mended(sharded=True), [MARS], story)) == []
 
 
 @pytest.mark.parametrize(("says", "left"), [("Ready", ["Ready"]), ("Counted", ["Counted"])])

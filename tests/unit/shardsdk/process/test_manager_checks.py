@@ -14,6 +14,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kube.api import Api
 from shardsdk.lease.leadership import Election
 from shardsdk.process.manager import Manager
+from shardsdk.process.probes import CACHES, LEASE, MAIN_LOOP, STOPPING
 from shardsdk.process.process import ExitCode
 from shardsdk.reconcile.spec import Scope, controller_for
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -82,16 +83,27 @@ def test_two_checks_of_one_name_are_refused() -> None:
         manager.add_ready_check("db", lambda: "another database")
 
 
-@pytest.mark.parametrize("take", [("add_ready_check", "caches"), ("add_health_check", "main-loop")], ids=" ".join)
+@pytest.mark.parametrize("ring", [None, "ring"])
+def test_a_check_with_the_name_of_one_of_the_managers_own_is_refused_where_it_is_added(ring: str | None) -> None:
+    """It has them only where it serves, hence in no test of the program."""
+    manager = Manager(ring)
+    for name in ("lease", "caches", "stopping"):
+        with pytest.raises(ConfigurationError, match=f"the manager has a check called '{name}': give yours another"):
+            manager.add_ready_check(name, lambda: None)
+    with pytest.raises(ConfigurationError, match="the manager has a check called 'main-loop'"):
+        manager.add_health_check("main-loop", lambda: None)
+    manager.add_health_check("lease", lambda: None).add_ready_check("main-loop", lambda: None)
+
+
 @in_virtual_time
-async def test_a_check_with_the_name_of_one_of_the_managers_own_is_refused(
-    clock: VirtualClock, take: tuple[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    manager = Manager(health_address="0", metrics_address="0").run_task(task)
-    getattr(manager, take[0])(take[1], lambda: "this is asked by nobody")
-    world = replace(Cluster(clock).replica().world(), serve=True)
-    assert await manager.run_async(world) is ExitCode.CONFIGURATION
-    assert f"two checks called '{take[1]}'" in caplog.text
+async def test_the_managers_own_checks_are_the_ones_that_are_refused(clock: VirtualClock) -> None:
+    manager = shard_of_ring(health_address="0", metrics_address="0").add(controller())
+    running = asyncio.create_task(manager.run_async(replace(Cluster(clock).replica().world(), serve=True)))
+    await asyncio.sleep(1)
+    assert manager._probes.healthz.names == [MAIN_LOOP]
+    assert manager._probes.readyz.names == sorted([LEASE, CACHES, STOPPING])
+    manager.stopping.set()
+    await running
 
 
 def test_a_check_may_be_async_within() -> None:

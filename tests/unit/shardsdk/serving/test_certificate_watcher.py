@@ -168,6 +168,14 @@ async def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: b
     assert name in str(source.published.failure)
 
 
+async def test_what_is_wrong_with_two_empty_files_is_said(tmp_path: Path) -> None:
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).write_bytes(b"")
+    source = Directory(tmp_path, clock=ManualClock())
+    await source.refresh()
+    assert "the serving certificate is not readable" in str(source.published.failure)
+
+
 async def test_the_symlink_swap_of_a_mounted_secret_is_followed(tmp_path: Path) -> None:
     clock = ManualClock()
     write_pair(tmp_path / "..first")
