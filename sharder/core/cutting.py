@@ -8,11 +8,11 @@ of them meet, so that one range of its own takes from both; others stay as they 
 Guarantees (tests/properties/test_cutting.py)
 - The whole space is somebody's, and only of shards that there are.
 - Nothing moves while the same shards share the same things, unless one has more than
-  `UNEVEN` times its part; what was cut stays as it was cut when it is asked again (where
-  shards are to have equal parts; with others it may be moved once more).
+  `UNEVEN` times its part; what was cut stays as it was cut when it is asked again.
 - A shard has at most `MOST_RANGES` ranges, which is what an API server filters cheaply,
   and no more than 1.10 times its part, as far as single namespaces allow.  In a ring of
-  more than `MAX_RANGES` / 16 shards it gets fewer (`most_ranges`).
+  more than `MAX_RANGES` / 16 shards it gets fewer (`most_ranges`).  It gets more only of
+  what lies between ranges of shards that keep theirs, and would be nobody's otherwise.
 
 Namespaces are never split, and the cuts lie between those that exist: names that differ
 at their end have hashes close together, so equal widths would share nothing.
@@ -37,8 +37,10 @@ _FULL: Final = 1.085
 _TRIMMED: Final = 1.07
 #: ... and nobody is given more than this.
 _LEVEL: Final = 1.05
-#: Parts to which what nobody has may fill shards, one after the other where there is no room left.
-_LEVELS: Final = ((1.06, False), (_LEVEL, True), (1.08, True), (float("inf"), True))
+_ANY: Final = float("inf")
+#: Parts to which what nobody has may fill shards, one after the other where there is no room left, and how many times
+#: the ranges that a shard may have it may get of what is not beside others of its own.
+_LEVELS: Final = ((1.06, 0.0), (_LEVEL, 1.0), (1.08, 1.0), (_ANY, 1.0), (_ANY, _ANY))
 #: A shard that has come is given its part, unless what nobody had was so much of it.
 _HUNGRY: Final = 0.5
 #: Ranges of one that has come; what is left is for what others leave to it later.
@@ -67,7 +69,14 @@ class Cut(Protocol):
     """Where ranges are to be cut; `cut` is the one that the sharder uses."""
 
     def __call__(
-        self, named: Named, shards: Collection[str], points: Mapping[int, float], /, *, keep: Collection[str]
+        self,
+        named: Named,
+        shards: Collection[str],
+        points: Mapping[int, float],
+        /,
+        *,
+        keep: Collection[str],
+        short: Collection[str],
     ) -> Named:
         """Who is to be named for what."""
         ...
@@ -77,16 +86,16 @@ def cut(
     named: Named,
     shards: Iterable[str],
     points: Mapping[int, float],
-    weights: Mapping[str, float] | None = None,
     *,
     keep: Collection[str] = (),
+    short: Collection[str] = (),
 ) -> Named:
     """Who is to be named for what.
 
-    `points` is what lies where, hash -> weight (above 0); of nothing the space itself is shared.  `weights`
-    says how much of it a shard is to have, 1 unless it says otherwise.  Those that `keep` what they have are
-    neither given anything nor taken anything from; the shards share the rest, which is not evened out meanwhile
-    unless something moves anyway.  Without shards all stays as it is.
+    `points` is what lies where, hash -> weight (above 0); of nothing the space itself is shared.  Those that
+    `keep` what they have are neither given anything nor taken anything from; the shards share the rest in equal
+    parts, which is not evened out meanwhile unless something moves anyway.  Those that are `short` of their part,
+    since it went to others while they were silent, get it like one that has come.  Without shards all stays as it is.
 
     Raises: ValueError for a weight that is not above 0, or too large to be added up.
     """
@@ -94,15 +103,14 @@ def cut(
     if not names:
         return named
     keepers = set(keep) - set(names)
-    sizes = {name: (weights or {}).get(name, 1.0) for name in names}
-    for weight in (*sizes.values(), *points.values()):
+    for weight in points.values():
         if not 0 < weight < float("inf"):
             raise ValueError(f"a weight is {weight}, not above 0")
-    slices = _slices(named, points, sizes, keepers)
+    slices = _slices(named, points, names, keepers)
     come = [name for name in names if not slices.count[name]]
     begun = bool(named.nobodys) or not set(named.shards) <= {*names, *keepers}
     _settle(slices)
-    _feed(slices, come)
+    _feed(slices, [name for name in names if name in come or name in short])
     # One for which there is nothing is no reason for others to give each other anything.
     begun = begun or any(slices.count[name] for name in come)
     if begun or not keepers:
@@ -113,34 +121,37 @@ def cut(
     return Named(named.by, {name: HashRanges.of(*theirs) for name, theirs in spans.items()})
 
 
-def _slices(named: Named, points: Mapping[int, float], sizes: Mapping[str, float], keepers: Collection[str]) -> Slices:
-    who = {*sizes, *keepers}
+def _slices(named: Named, points: Mapping[int, float], names: Collection[str], keepers: Collection[str]) -> Slices:
+    who = {*names, *keepers}
     owners = {start: shard for shard, ranges in named.shards.items() for start, _ in ranges if shard in who}
     ends = {end for ranges in named.shards.values() for _, end in ranges}
     bounds = {start for ranges in named.shards.values() for start, _ in ranges} | ends
     starts = slices_between(points, bounds) if points else even_slices(bounds)
-    return Slices.of(starts, points, owners, ends, sizes, keep=keepers)
+    return Slices.of(starts, points, owners, ends, names, keep=keepers)
 
 
 def _settle(slices: Slices) -> None:
     """Give away what nobody has."""
-    for level, apart in _LEVELS:
+    most = most_ranges(len(slices.names))
+    for level, times in _LEVELS:
         while (position := slices.widest_unowned()) is not None:
-            if not _give_away(slices, position, level, apart=apart):
+            if not _give_away(slices, position, level, times * most):
                 break
 
 
-def _give_away(slices: Slices, position: int, level: float, *, apart: bool) -> bool:
-    """A part of what lies at `position`, or all of it; whether anybody has taken some."""
+def _give_away(slices: Slices, position: int, level: float, most: float) -> bool:
+    """A part of what lies at `position`, or all of it, beside others or to one of less than `most` ranges.
+
+    Returns whether anybody has taken some.
+    """
     run = slices.runs[position]
     left, right = slices.neighbours(position)
     best: tuple[float, str] | None = None
-    most = most_ranges(len(slices.names))
     for name in slices.names:
         room = level * slices.part[name] - slices.load[name]
         beside = name in (left, right)
         least = _SLIVER if beside else _PIECE
-        if room < least * slices.part[name] or not (beside or (apart and slices.count[name] < most)):
+        if room < least * slices.part[name] or not (beside or slices.count[name] < most):
             continue
         score = slices.ratio(name) + (0.0 if beside else _APART + _EACH * slices.count[name])
         best = min(best, (score, name)) if best is not None else (score, name)

@@ -46,11 +46,10 @@ class Run(NamedTuple):
 class Slices:
     """`load` is what each shard has, `part` what it is to have, `count` how many ranges it has.
 
-    `names` are those who may be given something, and be taken something from, and how large each is; the others keep
-    what they have.
+    `names` are those who may be given something, and be taken something from; the others keep what they have.
     """
 
-    names: Mapping[str, float]
+    names: Collection[str]
     part: Mapping[str, float]
     starts: Sequence[int]
     #: What lies before each slice, and in all.
@@ -69,13 +68,13 @@ class Slices:
         points: Mapping[int, float],
         owners: Mapping[int, str],
         ends: Collection[int],
-        sizes: Mapping[str, float],
+        names: Collection[str],
         *,
         keep: Collection[str] = (),
     ) -> Slices:
         """Slices of these starts; `owners` has whose range starts where, `ends` are where ranges end.
 
-        `keep` are those of whom nothing changes; `sizes` are the others', who share what those do not have.
+        `keep` are those of whom nothing changes; `names` are the others, who share what those do not have.
         """
         before = _before(starts, points)
         runs = list(_owned(starts, owners, ends))
@@ -84,10 +83,12 @@ class Slices:
             if run.owner in kept:
                 kept[run.owner] += before[run.last] - before[run.first]
         # Where nothing lies in what is to be shared, any measure will do.
-        shared, total = before[-1] - sum(kept.values()), sum(sizes.values())
-        part = {name: (shared if shared > 0 else 1.0) * size / total for name, size in sizes.items()}
-        part |= kept
-        made = cls(sizes, part, starts, before, [], dict.fromkeys(part, 0.0), dict.fromkeys(part, 0), [], {})
+        shared = before[-1] - sum(kept.values())
+        part = dict.fromkeys(names, (shared if shared > 0 else 1.0) / len(names)) | kept
+        # In their order, so that whoever cuts the same makes the same of it.
+        made = cls(
+            dict.fromkeys(names), part, starts, before, [], dict.fromkeys(part, 0.0), dict.fromkeys(part, 0), [], {}
+        )
         made._set(0, 0, runs)
         return made
 

@@ -105,8 +105,8 @@ class LabelWriter:
 
         Also on what carries it already: the answer proves that it still does, in this version.
         """
-        hold = self._hold_of(meta)
-        return (await self._patch(resource, meta, self._draining(meta), (self._lead.fence, hold))).metadata
+        fences = self._lead.fence, self._hold_of(meta)
+        return (await self._patch(resource, meta, self._draining(meta), fences, more_follows=True)).metadata
 
     async def assign(
         self,
@@ -204,6 +204,7 @@ class LabelWriter:
         follower: Follower | None = None,
         *,
         decided_by: Membership | None = None,
+        more_follows: bool = False,
     ) -> SlimObject:
         membership = decided_by or self._members.membership
         try:
@@ -219,7 +220,7 @@ class LabelWriter:
         except ShardingError as error:
             self.refusals.note(resource, meta, patch, error, self._lead.clock.monotonic())
             raise
-        if self._labels.shard in patch["metadata"]["labels"] or not resource.was_main:
+        if not more_follows:  # else the write that follows shows whether the object changes hands
             self.refusals.forget(resource, meta, self._lead.clock.monotonic())
         return answer
 

@@ -35,6 +35,9 @@ from shardsdk.protocol.objects import GroupResource, SlimMeta
 REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed, NotServed)
 #: Answers, or none, that mostly are over soon.
 FAILING: Final = (ServerError, ConnectionFailed, TooManyRequests)
+#: What fails each time is tried again within that time until it has lasted, also where nothing answers: a failure after a
+#: longer pause is another one.  It is shorter than what lasts, so two failures alone never do.
+GAP_SECONDS: Final = 80.0
 #: Of what has failed for long one object of each resource is tried as often as before, and the others as what is
 #: refused, or once it goes through; when that one has not been tried for so long, it is another.
 PROBE_SECONDS: Final = 60.0
@@ -187,7 +190,9 @@ class _FailingSince:
         """It has failed; whether it has for long."""
         while self._times and next(iter(self._times.values()))[1] <= now - LATELY_SECONDS:
             del self._times[next(iter(self._times))]
-        first, _ = self._times.pop(what, (now, now))
+        first, last = self._times.pop(what, (now, now))
+        if last - first < LASTING_SECONDS and now - last > GAP_SECONDS:
+            first = now
         if len(self._times) < MAX_COUNTED:
             self._times[what] = first, now
         return now - first >= LASTING_SECONDS

@@ -34,14 +34,14 @@ def summarize(placement: Placement, now: float) -> Summary:
 
 
 def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:
-    scope, backlog = placement.scope, placement.backlog
+    scope, backlog, membership = placement.scope, placement.backlog, placement.membership
     for key, since in backlog.drains_since.items():
         informer = backlog.informers.get(key.resource, Pending.DRAINING)
         obj = informer.get(key.namespace, key.name) if informer is not None else None
         if obj is None:
             continue
         resource, shard = scope.resources[key.resource], obj.metadata.label(scope.labels.shard) or ""
-        if shard not in placement.membership.available:
+        if shard not in membership.available | membership.untouched:
             continue  # nobody is there to acknowledge it: it is moved, or released, as what is stranded
         name = resource.subject.resource.group_resource
         return OldestDrain(name, key.namespace, key.name, shard, now - since, resource.removed)

@@ -9,7 +9,8 @@ rest nothing is read: leases that are merely renewed, and assignments that say t
 wake nobody.
 
 A shard that is gone keeps what it is named for until its lease is the sharder's: until
-then it may be working (`TakeoverController`).
+then it may be working (`TakeoverController`).  One that has missed renewals keeps it as
+well, and is given nothing while others are there (`Takers`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from typing import Final
 
 from sharder.backlog.scope import Wanted
 from sharder.cache.namespaces import Namespaces
-from sharder.cache.rings import LeaseKey, RingCache
+from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.cutting import Cut
-from sharder.core.lasting import Lasting
 from sharder.core.membership import Membership
+from sharder.core.observed import FREE
 from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
 from sharder.core.ringspec import LetGo
 from sharder.core.summary import Refused, Summary
@@ -33,7 +34,9 @@ from sharder.ranges.candidates import Candidates, process_of
 from sharder.ranges.homes import Homes
 from sharder.ranges.report import RangeReport
 from sharder.ranges.state import State
-from sharder.ranges.store import AssignmentStore, Read, allows_fewer
+from sharder.ranges.store import AssignmentStore, Read
+from sharder.ranges.takers import Takers
+from sharder.ranges.trouble import Trouble
 from sharder.ranges.weights import Budget, ReportedWeights, Weights
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
@@ -62,8 +65,6 @@ WRITE_SECONDS: Final = 0.05
 #: How often it is looked again while something is on its way that no event may tell of: a lease that vanished, and
 #: counts as held until it would have run out.
 LOOK_SECONDS: Final = 1.0
-#: For so long an API server that has just begun may not serve a type that is installed.
-UNSERVED_SECONDS: Final = 5.0
 
 
 class RangeAssignment:
@@ -100,7 +101,7 @@ class RangeAssignment:
         #: What was found at the last look; `None`: there was none yet.
         self.state: State | None = None
         self._held: dict[LeaseKey, tuple[object, ...] | None] = {}
-        self._report = RangeReport(self._store, leadership.clock)
+        self._report = RangeReport(name, self._store, leadership.clock, leadership.rng)
         self._reported = ReportedWeights(leadership.clock)
         self._weights = Weights(namespaces, self._reported)
         self._candidates = Candidates(leadership.clock)
@@ -108,10 +109,8 @@ class RangeAssignment:
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
         self._again: float | None = None
-        self._failing: Lasting[str, Exception] = Lasting()
-        #: The same, of RingAssignments that this leader has never found served.
-        self._unserved: Lasting[str, Exception] = Lasting()
-        self._trouble: Exception | None = None
+        self._takers = Takers()
+        self._trouble = Trouble()
         self._wake = asyncio.Event()
 
     # -- what happens to the ring --------------------------------------------
@@ -185,23 +184,8 @@ class RangeAssignment:
         there = self._takeover.membership.available | self._takeover.membership.untouched
         return Summary(
             settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
-            trouble=self._render_trouble(), ranges=self._report.summarize(self.state, there),
+            trouble=self._trouble.words, ranges=self._report.summarize(self.state, there),
         )  # fmt: skip
-
-    def _render_trouble(self) -> str | None:
-        if self._trouble is None:
-            return None
-        if isinstance(self._trouble, NotFound):
-            # Also a definition that is there is gone for a while when somebody deletes it.
-            return (
-                "the API server does not serve RingAssignments; install them: `sharder crds --apply`, or the Helm chart"
-            )
-        if allows_fewer(self._trouble):
-            return (
-                "the definition of RingAssignments allows fewer ranges than are to be written; bring it up to date:"
-                f" `sharder crds --apply`, or the Helm chart: {self._trouble}"
-            )
-        return f"ranges are not assigned: {self._trouble}"
 
     @property
     def removed_clean(self) -> frozenset[LetGo]:
@@ -236,7 +220,8 @@ class RangeAssignment:
         if found is not None and (self._shards or any(found.held.values())):
             waits = waits or bool(found.waits_for)  # else no shard is there, and a lease has to change before all else
         try:
-            due = [each for each in (self._again, self._candidates.due_in()) if each is not None]
+            dues = (self._again, self._candidates.due_in(), self._report.due_in())
+            due = [each for each in dues if each is not None]
             async with asyncio.timeout(LOOK_SECONDS if waits else min(due, default=None)):
                 await self._wake.wait()
         except TimeoutError:
@@ -253,7 +238,7 @@ class RangeAssignment:
         try:
             await self._pass(wanted)
             self._backoff.reset()
-            self._set_trouble(None)
+            self._note(None)
             return
         except FenceClosed:
             # Nothing was sent. Either the lease is lost, which ends this, or its next renewal opens the fence again.
@@ -262,24 +247,19 @@ class RangeAssignment:
             # Somebody else was faster, in writing it or in deleting it: look at what is there now.
             if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
                 log.warning("ranges not assigned, will retry", extra={"ring": self._name, "error": str(error)})
-            self._set_trouble(error)
+            self._note(error)
         except Exception as error:
             # A bug; the other rings of this leadership go on.
             log.exception("ranges not assigned, will retry", extra={"ring": self._name})
-            self._set_trouble(error)
+            self._note(error)
         self._candidates.miss()
         self._homes.miss(began)
         self._wake.set()
         await self._lead.clock.sleep(self._backoff.next())
 
-    def _set_trouble(self, error: Exception | None) -> None:
-        failing, now = {} if error is None else {self._name: error}, self._lead.clock.monotonic()
-        # Who makes the first ring by ranges may have forgotten the definition.
-        unserved = failing if isinstance(error, NotFound) and not self._store.was_served else {}
-        lasting = self._failing.look(failing, now) | self._unserved.look(unserved, now, UNSERVED_SECONDS)
-        told = lasting.get(self._name)
-        if str(told) != str(self._trouble):
-            self._trouble = told
+    def _note(self, error: Exception | None) -> None:
+        now = self._lead.clock.monotonic()
+        if self._trouble.look(error, self._report.failure, now, was_served=self._store.was_served):
             for tell in self.when_changed:
                 tell()
 
@@ -295,7 +275,7 @@ class RangeAssignment:
             self._set_state(self._found(named, named, held))
             self._wake.set()
             return
-        aim = self._aim(named, read.transit, wanted)
+        aim = self._aim(named, read.transit, held, wanted)
         following = next_named(named, self._homes.without_moved(aim, named), held)
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
@@ -341,7 +321,7 @@ class RangeAssignment:
         snapshot = self._cache.get(self._name)
         # What is not held any more, and is in the cache, is judged once the cache has seen why.
         late = set() if snapshot is None else {key for key, seen in snapshot.leases.items() if seen.lease.held_by_shard}
-        vanished = set(snapshot.vanished) if snapshot is not None else set()
+        vanished = set() if snapshot is None else _may_be_missed(snapshot)
         names = {lease.metadata.name for lease in leases} | vanished | set(named)
         # Where namespaces are dropped each of a name reads that it is named: nothing but what is said may bind it.
         remembered = names if self._store.keeps_homes else ()
@@ -352,28 +332,28 @@ class RangeAssignment:
         gone = {shard: held.get(shard, NOWHERE) | ranges for shard, ranges in self._homes.gone.items()}
         return held | dict.fromkeys(presumed, EVERYWHERE) | gone, presumed | gone.keys()
 
-    def _aim(self, named: Named, transit: Transit, wanted: Wanted) -> Named:
-        membership, shards, self._again = self._takeover.membership, self._shards, None
-        stays = {
-            shard: each for shard, each in self._homes.clear(named).shards.items() if self._keeps(shard, membership)
-        }
-        if not shards:
-            return self._homes.clear(named)
+    def _aim(self, named: Named, transit: Transit, held: Mapping[str, HashRanges], wanted: Wanted) -> Named:
+        membership, self._again, clear = self._takeover.membership, None, self._homes.clear(named)
+        if not self._shards:
+            return clear
         # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
         before = self.state.aim if self.state is not None else transit.arrived(named)
+        stays = {shard: each for shard, each in clear.shards.items() if self._keeps(shard, membership)}
+        stays |= self._takers.look(self._shards, membership, clear, before, held)
         kept = HashRanges.union(stays.values())
         planned = Named(
             named.by, {shard: ranges - kept for shard, ranges in before.shards.items() if ranges - kept} | stays
         )
         # Nothing moves between others while one is away, whose lease somebody has deleted, say: it makes it again.
-        aim = self._cut(planned, shards, self._weights.points(wanted), keep=stays.keys())
+        takers, short = self._takers.now, self._takers.short
+        aim = self._cut(planned, takers, self._weights.points(wanted), keep=stays.keys(), short=short)
         if not planned.nobodys and planned.shards.keys() == aim.shards.keys() and aim != planned:
             # Nothing has to move, but for evenness: nobody has gone, nor is anybody given something who had nothing.
             self._again = max(self._budget.left_in(), self._reported.unsure_for()) or None
-            if self._again is None and not stays:
-                self._budget.spend()
-            else:
-                aim = planned
+            if self._again is not None or stays:
+                return planned
+            self._budget.spend()
+        self._takers.fed()
         return aim
 
     @property
@@ -397,3 +377,8 @@ class RangeAssignment:
                 self._report.follow(state.waits_for, state.aim, state.held)
             for tell in self.when_changed:
                 tell()
+
+
+def _may_be_missed(snapshot: RingSnapshot) -> set[str]:
+    """The shards whose leases vanished while somebody held them; most were given back first, and weeks ago."""
+    return {shard for shard, gone in snapshot.vanished.items() if any(each.held != FREE for each in gone)}

@@ -85,8 +85,9 @@ class RingWebhook:
 
     @property
     def exists(self) -> bool | None:
-        """Whether the watch shows it; `None`: that has shown nothing yet."""
-        return self._configurations.find(self._name) is not None if self._configurations.listed else None
+        """Whether the watch shows it; `None`: that has shown nothing yet, and may soon."""
+        may_soon = not self._configurations.listed and not isinstance(self._configurations.failure, Forbidden)
+        return None if may_soon and self._settings is not None else self._configurations.find(self._name) is not None
 
     @property
     def trouble(self) -> str | None:

@@ -3,7 +3,8 @@
 Guarantees (tests/unit/shardsdk/ranges/test_counts.py): of what was gained a moment ago
 nothing is told, since its list may be under way; a count that hardly changes changes
 nothing that is told, on whichever side of a step it lies; and a namespace that was told
-of and is empty now is told to be.
+of and is empty now, or has fewer objects, is told to be: before others, if not all go into
+the Lease, since what was told last is believed until something else is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class NamespaceCounts:
     """Of one shard, while it holds its lease; `count` every `COUNT_SECONDS`."""
 
     def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        #: What was told last of each namespace, also before the last count.
         self._told: dict[str, int] = {}
         self._worked = NOWHERE
 
@@ -36,11 +39,16 @@ class NamespaceCounts:
         """
         settled, self._worked = working & self._worked, working
         counts = {name: each for name, each in Counter(namespaces).items() if name and point_of(name) in settled}
-        largest = sorted(self._told, key=lambda name: (-self._told[name], name))[:MAX_COUNTS]
-        emptied = {name: 1 for name in largest if name not in counts and point_of(name) in settled}
-        self._told = {name: self._steady(name, each) for name, each in (emptied | counts).items()}
-        return render_counts(self._told)
+        told = {name: each for name, each in self._told.items() if point_of(name) in settled}
+        emptied = {name: 1 for name in told if name not in counts}
+        self._counts = {name: self._steady(name, each) for name, each in (emptied | counts).items()}
+        shrunk = {name: each for name, each in told.items() if self._counts[name] < each}
+        order = sorted(self._counts, key=lambda name: (-shrunk.get(name, 0), -self._counts[name], name))
+        telling = {name: self._counts[name] for name in order[:MAX_COUNTS]}
+        # What is believed to be empty, and is not told any more, needs not be remembered.
+        self._told = {name: each for name, each in (told | telling).items() if each > 1 or name in telling}
+        return render_counts(telling)
 
     def _steady(self, name: str, count: int) -> int:
-        told = self._told.get(name)
-        return told if told is not None and abs(log2(count / told)) < _NOTABLE else count
+        before = self._counts.get(name)
+        return before if before is not None and abs(log2(count / before)) < _NOTABLE else count

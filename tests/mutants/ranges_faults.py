@@ -8,7 +8,6 @@ from tests.mutants.fault import Fault
 
 #: Tests that look for a fault, by what they are about.
 STEPS: Final = ("tests/properties/test_ranges_steps.py", "tests/unit/sharder/ranges/test_assignment.py")
-CUTTING: Final = ("tests/properties/test_cutting.py",)
 TOLD: Final = ("tests/unit/sharder/core/test_rangestatus.py", "tests/unit/sharder/ranges/test_assignment.py")
 HOMES: Final = ("tests/unit/sharder/ranges/test_homes.py", "tests/unit/sharder/ranges/test_homes_lost.py")
 TRANSIT: Final = ("tests/properties/test_ranges_transit.py", "tests/unit/sharder/ranges/test_transit.py")
@@ -130,20 +129,6 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "else named",
         TRANSIT[1:],
     ),
-    "EIGHT_RANGES_IN_ANY_RING": Fault(
-        "all ranges of a large ring go into one assignment",
-        "sharder.core.cutting",
-        "return max(1, min(MOST_RANGES, MAX_RANGES // (2 * shards)))",
-        "return MOST_RANGES",
-        CUTTING,
-    ),
-    "TRY_NOBODY_AGAIN": Fault(
-        "whoever found no taker tries those again that have something else since",
-        "sharder.core.cutting",
-        "name: others | {donor, receiver} for",
-        "name: others for",
-        CUTTING,
-    ),
     "TAKE_RANGES_FROM_THE_UNCERTAIN": Fault(
         "a shard that is gone keeps its ranges until its lease is the sharder's",
         "sharder.ranges.assignment",
@@ -154,23 +139,9 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "MOVE_WHILE_ONE_IS_AWAY": Fault(
         "nothing moves between others while one is away that keeps what it has",
         "sharder.ranges.assignment",
-        "keep=stays.keys())",
-        "keep=())",
+        "keep=stays.keys(), short=short)",
+        "keep=(), short=short)",
         STEPS,
-    ),
-    "EVEN_OUT_WHILE_ONE_IS_AWAY": Fault(
-        "nothing is evened out while one is away that keeps what it has",
-        "sharder.core.cutting",
-        "if begun or not keepers:",
-        "if True:",
-        CUTTING,
-    ),
-    "TAKE_FROM_WHO_KEEPS": Fault(
-        "who keeps what it has gives nothing to whoever comes",
-        "sharder.core.slices",
-        "return owner in self.names",
-        "return owner is not None",
-        CUTTING,
     ),
     "WRITE_ANY_VERSION_OF_RANGES": Fault(
         "an assignment is written against the version that was read",
@@ -185,34 +156,6 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
         "return Read(version, None, str(error))",
         "return Read(version, Named(by, {}), str(error))",
         STEPS,
-    ),
-    "COME_FOR_NOTHING": Fault(
-        "a shard that comes is not left with nothing where others have two namespaces",
-        "sharder.core.cutting",
-        "            _take_one_by_one(slices, name)\n",
-        "",
-        CUTTING,
-    ),
-    "NAMESPACES_LIE_ANYWHERE": Fault(
-        "the space is cut between the hashes of the namespaces that there are",
-        "sharder.core.cutting",
-        "starts = slices_between(points, bounds) if points else even_slices(bounds)",
-        "starts = even_slices(bounds)",
-        CUTTING,
-    ),
-    "ANY_NUMBER_OF_RANGES": Fault(
-        "a shard has eight ranges at most",
-        "sharder.core.cutting",
-        "(beside or (apart and slices.count[name] < most))",
-        "(beside or apart)",
-        CUTTING,
-    ),
-    "EVEN_OUT_AT_ONCE": Fault(
-        "with the same shards nothing moves until one has much more than its part",
-        "sharder.core.cutting",
-        "_FULL if begun else UNEVEN",
-        "_FULL",
-        CUTTING,
     ),
     "EVEN_OUT_FOR_EVER": Fault(
         "for evenness alone ranges move a few times, and then not for a while",

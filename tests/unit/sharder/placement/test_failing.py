@@ -170,6 +170,31 @@ async def test_two_blips_are_no_lasting_failure(clock: VirtualClock) -> None:
 
 
 @in_virtual_time
+async def test_blips_with_success_of_others_in_between_are_none_either(clock: VirtualClock) -> None:
+    """What waits for its turn is not tried meanwhile."""
+    stage, api = failing_stage(clock, ALONE)
+    stage.start("two")
+    names = names_on("two", "one", "two", count=40)
+    for name in names:
+        stage.create(OWNERS, thing(name, shard="two"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.down = DOWN
+        stage.start("three")
+        await stage.pass_time(5)
+        api.down = None
+        await stage.pass_time(95)
+        api.down = DOWN
+        for name in names:
+            if stage.draining(OWNERS, name):
+                stage.acknowledge(name)
+        await stage.pass_time(5)
+        api.down = None
+        await stage.pass_time(20)
+        assert not stage.events.of(REFUSED)
+
+
+@in_virtual_time
 async def test_nothing_of_an_api_outage_is_called_refused(clock: VirtualClock) -> None:
     stage, api = failing_stage(clock, ALONE)
     async with leading(stage):

@@ -21,6 +21,7 @@ from sharder.ranges.assignment import RangeAssignment
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
+from sharder.takeover.silence import Liveness
 from sharder.tasks import end
 from shardsdk.protocol.objects import CLUSTERRINGS, SlimMeta
 from shardsdk.protocol.ranges import (
@@ -50,7 +51,12 @@ class Open:
 
 
 def by_cells(
-    named: Named, shards: Collection[str], points: Mapping[int, float], *, keep: Collection[str] = ()
+    named: Named,
+    shards: Collection[str],
+    points: Mapping[int, float],
+    *,
+    keep: Collection[str] = (),
+    short: Collection[str] = (),
 ) -> Named:
     """As even as cells go: each keeps what it has up to its share, the rest goes to whoever has least."""
     width, share = SPACE // CELLS, -(-CELLS // len({*shards, *keep}))
@@ -138,7 +144,8 @@ async def sharder(stage: Stage, cut: Cut = by_cells) -> AsyncIterator[RangeAssig
             takeover.enqueue_all()
             assignment.membership_changed()
 
-    tasks = [asyncio.create_task(run) for run in (prove(), cache.run(), namespaces.run())]
+    liveness = Liveness(cache, proof, clock)
+    tasks = [asyncio.create_task(run) for run in (prove(), cache.run(), namespaces.run(), liveness.run())]
     try:
         await cache.ring_informer.synced.wait()
         await cache.lease_informer.synced.wait()

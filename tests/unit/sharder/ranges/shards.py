@@ -63,6 +63,7 @@ class RangedShard:
         self._working = NOWHERE
         self.frozen = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._renewed = 0.0
         #: It renews its lease, and learns nothing of the assignment.
         self.deaf = False
 
@@ -99,16 +100,22 @@ class RangedShard:
         self._server.patch(LEASES, self.name, SHARDS, {"metadata": {"annotations": said}})
 
     async def _run(self) -> None:
-        renewed = self._clock.monotonic()
+        self._renewed = self._clock.monotonic()
         while True:
-            await asyncio.sleep(0.1)
+            await self._sleep(0.1)
             if self._mine().holder != self.name:
                 self._workers.set(self.name, NOWHERE)
                 return
-            if self._clock.monotonic() - renewed >= 2:
-                renewed = self._clock.monotonic()
-                self._write({"renewTime": render_micro_time(self._clock.now())})
             await self._follow()
+
+    async def _sleep(self, seconds: float) -> None:
+        """And go on renewing."""
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            await asyncio.sleep(min(left, 0.1))
+            if self._clock.monotonic() - self._renewed >= 2 and self._mine().holder == self.name:
+                self._renewed = self._clock.monotonic()
+                self._write({"renewTime": render_micro_time(self._clock.now())})
 
     async def _follow(self) -> None:
         named = self._named()
@@ -117,7 +124,7 @@ class RangedShard:
         lost = self._working - named
         if lost:
             self._working -= lost
-            await asyncio.sleep(self._drain_seconds)
+            await self._sleep(self._drain_seconds)
             self._workers.set(self.name, self._working)
             self._hold(self._held & named)
         elif named - self._held:

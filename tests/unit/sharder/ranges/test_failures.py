@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sharder.core.lasting import LASTING_SECONDS
-from sharder.ranges.assignment import UNSERVED_SECONDS
+from sharder.ranges.trouble import UNSERVED_SECONDS
 from shardsdk.errors import NotFound, ServerError
 from shardsdk.kube.api import Operation
 from shardsdk.protocol.objects import CLUSTERRINGS

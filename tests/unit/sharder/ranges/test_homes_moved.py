@@ -191,9 +191,9 @@ async def test_a_ring_without_shards_is_not_looked_at_though_ranges_were_to_move
     monkeypatch.setattr(Budget, "left_in", lambda budget: 0.3)
 
     def swapped(
-        named: Named, shards: Collection[str], points: Mapping[int, float], *, keep: Collection[str] = ()
+        named: Named, shards: Collection[str], points: Mapping[int, float], **options: Collection[str]
     ) -> Named:
-        made = by_cells(named, shards, points, keep=keep)
+        made = by_cells(named, shards, points, **options)
         if named.nobodys or not made.shards.keys() >= {"a", "b"}:
             return made
         return Named(made.by, {"a": made.of("b"), "b": made.of("a")})

@@ -12,7 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import pytest
+
 from sharder.ranges.assignment import RangeAssignment
+from sharder.takeover.controller import TakeoverController
 from shardsdk.kube.api import Selection, WatchEvent, WatchOptions
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import render_micro_time
@@ -181,3 +184,30 @@ async def test_what_a_shard_is_ending_is_nobodys_until_its_deleted_lease_would_h
         api.told.set()
         await ring.stage.until(lambda: ring.named().of("a") == EVERYWHERE, seconds=2 * DURATION)
         assert later(clock, -DURATION) >= renewed[0]
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@in_virtual_time
+async def test_shards_that_are_gone_for_long_are_not_looked_at_again(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, crashed: bool
+) -> None:
+    """As many as a Deployment's rollouts leave behind."""
+    async with ranged(clock, "a", "b", "gone") as ring, sharder(ring.stage) as assignment:
+        await ring.until_spread("a", "b", "gone")
+        if crashed:
+            ring.shards["gone"].crash()
+        else:
+            await ring.shards["gone"].leave()
+        await ring.stage.until(lambda: ring.stage.server.find(LEASES, "gone", SHARDS) is None, seconds=300)
+        asked: list[str] = []
+        may_hold = TakeoverController.may_hold
+
+        def ask(takeover: TakeoverController, shard: str) -> bool:
+            asked.append(shard)
+            return may_hold(takeover, shard)
+
+        monkeypatch.setattr(TakeoverController, "may_hold", ask)
+        ring.start("c")
+        await ring.until_spread("a", "b", "c")
+        assert "gone" not in asked
+        assert {shard for _, shard in assignment._takeover.records} <= {"a", "b", "c"}

@@ -25,7 +25,7 @@ LOW, HIGH = HashRanges.of((0, SPACE // 2)), HashRanges.of((SPACE // 2, SPACE))
 
 
 def fixed(**want: HashRanges) -> Cut:
-    def cut(named: Named, shards: Collection[str], points: Mapping[int, float], /, *, keep: Collection[str]) -> Named:
+    def cut(named: Named, shards: Collection[str], points: Mapping[int, float], /, **options: Collection[str]) -> Named:
         return Named(named.by, dict(want))
 
     return cut
@@ -188,7 +188,7 @@ async def test_a_leader_that_comes_in_the_middle_sends_ranges_where_the_last_one
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def to_the_first(
-        named: Named, shards: Collection[str], points: Mapping[int, float], /, *, keep: Collection[str]
+        named: Named, shards: Collection[str], points: Mapping[int, float], /, **options: Collection[str]
     ) -> Named:
         return Named(named.by, named.shards | {min(shards): named.of(min(shards)) | named.nobodys})
 

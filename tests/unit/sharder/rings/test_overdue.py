@@ -115,3 +115,17 @@ async def test_a_younger_one_is_not_taken_for_it_for_long(clock: VirtualClock) -
         assert age <= 30
     for shard in stage.shards.values():
         shard.cancel()
+
+
+@in_virtual_time
+async def test_one_of_a_shard_that_gets_nothing_is_told_too(clock: VirtualClock) -> None:
+    """Nobody moves it, or releases it: two leases have the shard's name."""
+    stage = make_stage(clock)
+    stage.set_up(ring(ALONE), "one", "two")
+    [name] = names_on("two", "one", "two")
+    stage.create(OWNERS, thing(name, shard="one"))
+    async with leads(stage, 0):
+        await stage.until(lambda: stage.draining(OWNERS, name))
+        stage.start("one", namespace="elsewhere")
+        await stage.pass_time(3600)
+        assert stage.condition("DrainsAcknowledged") == "False"

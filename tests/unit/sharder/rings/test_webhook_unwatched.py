@@ -10,12 +10,12 @@ import pytest
 from sharder.core.lasting import LASTING_SECONDS
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import WebhookSettings
-from shardsdk.errors import Forbidden
+from shardsdk.errors import Forbidden, ServerError
 from shardsdk.kube.api import Operation, Selection
-from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, OWNERS, RING, Stage, leading, make_stage, ring
+from tests.unit.sharder.placement.stage import ALONE, CHILDREN, OWNERS, RING, Stage, leading, make_stage, ring
 
 WEBHOOK = WebhookSettings({"url": "https://sharder.example"}, {}, lambda: None)
 NAME = f"clusterring-{RING}"
@@ -144,3 +144,22 @@ async def test_rights_that_are_missing_are_named_though_the_configuration_cannot
         await stage.until(lambda: stage.condition("PermissionsGranted") == "False", seconds=10)
         assert "watch owners.example.org" in stage.message("PermissionsGranted")
         assert "cannot patch mutatingwebhookconfigurations" in stage.message("Ready")
+
+
+class HalfServed(Unwatched):
+    """Nor is a resource of the ring served just now."""
+
+    async def discover(self, group: str, plural: str) -> Resource | None:
+        if plural == CHILDREN.plural:
+            raise ServerError("discovery: service unavailable", status=503)
+        return await super().discover(group, plural)
+
+
+@in_virtual_time
+async def test_a_ring_has_its_own_also_while_one_of_its_resources_is_away(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=HalfServed)
+    assert isinstance(stage.api, HalfServed)
+    stage.api.broken = True
+    stage.set_up(ring(ALONE, {"resource": CHILDREN.plural}), "one")
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None)

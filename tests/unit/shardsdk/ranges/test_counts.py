@@ -62,6 +62,34 @@ def test_a_namespace_that_is_emptied_is_told_to_be() -> None:
     assert read_counts({NAMESPACE_COUNTS_ANNOTATION: told}) == {point_of("here"): 1.0}
 
 
+def test_what_has_shrunk_is_told_before_others_once_and_though_not_all_are_told() -> None:
+    others = {f"n{number}": 20 for number in range(MAX_COUNTS + 40)}
+    counts = settled()
+    assert point_of("large") in read_counts(
+        {NAMESPACE_COUNTS_ANNOTATION: counts.count(objects(large=9000, **others), EVERYWHERE)}
+    )
+    believed: dict[int, float] = {}
+    for now, told_as in (({"large": 9000}, None), ({"large": 7}, 6.727), ({}, 1.0), ({}, None)):
+        told = read_counts({NAMESPACE_COUNTS_ANNOTATION: counts.count(objects(**now, **others), EVERYWHERE)})
+        assert len(told) == MAX_COUNTS
+        believed |= told
+        if now != {"large": 9000}:
+            assert (told.get(point_of("large")) or 0) == pytest.approx(told_as or 0, rel=0.01)
+    assert believed[point_of("large")] == 1.0
+
+
+def test_more_that_have_shrunk_than_can_be_told_at_once_are_told_one_after_the_other() -> None:
+    many = {f"n{number}": 64 for number in range(MAX_COUNTS)}
+    others = {f"more{number}": 32 for number in range(MAX_COUNTS)}
+    counts = settled()
+    believed: dict[int, float] = {}
+    for there in (many, others, others):
+        for _ in range(2):
+            believed |= read_counts({NAMESPACE_COUNTS_ANNOTATION: counts.count(objects(**there), EVERYWHERE)})
+    assert all(believed[point_of(name)] == 1.0 for name in many)
+    assert all(believed[point_of(name)] == 32.0 for name in others)
+
+
 def test_objects_of_no_namespace_do_not_count_and_what_is_told_is_bounded() -> None:
     many = {f"n{number}": 1 + number % 7 for number in range(MAX_COUNTS * 3)}
     counts = settled()

@@ -1,0 +1,243 @@
+"""Shards that have missed renewals, or crash again and again: they keep what they have, and others get what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from sharder.core.cutting import cut
+from sharder.ranges.assignment import RangeAssignment
+from shardsdk.protocol.objects import NAMESPACES
+from shardsdk.protocol.ranges import EVERYWHERE, HashRanges, Named
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.ranges.rig import Ring, ranged, sharder
+from tests.unit.sharder.ranges.test_assignment import make_namespaces
+
+#: The shards' leases.
+DURATION = 15
+
+
+async def spread(ring: Ring, assignment: RangeAssignment, *shards: str) -> Named:
+    """Who is named for what once these have it all."""
+    await ring.until_spread(*shards)
+    await ring.stage.until(lambda: assignment.summarize().settled)
+    return ring.named()
+
+
+def records(ring: Ring, assignment: RangeAssignment, holds: Callable[[], bool]) -> list[HashRanges]:
+    """Of every change from now on while something `holds`: what c is named for."""
+    seen: list[HashRanges] = []
+    assignment.when_changed.append(lambda: seen.append(ring.named().of("c")) if holds() else None)
+    return seen
+
+
+async def crash(ring: Ring, assignment: RangeAssignment, shard: str) -> None:
+    """And not be back before the sharder has its lease."""
+    ring.shards[shard].crash()
+    await ring.stage.until(lambda: shard not in assignment._takeover.membership.available, seconds=2 * DURATION)
+
+
+async def is_silent(ring: Ring, assignment: RangeAssignment, shard: str) -> None:
+    await ring.stage.until(lambda: shard in assignment._takeover.membership.silent, seconds=DURATION)
+
+
+@in_virtual_time
+async def test_what_is_free_goes_past_a_shard_that_has_missed_renewals(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b", "c", "d") as ring, sharder(ring.stage, cut) as assignment:
+        make_namespaces(ring)
+        named = await spread(ring, assignment, "a", "b", "c", "d")
+        ring.shards["c"].crash()
+        await is_silent(ring, assignment, "c")
+        assert ring.named() == named, "nothing moves for that alone"
+        await ring.shards["d"].leave()
+        await ring.stage.until(lambda: ring.workers.covered() == EVERYWHERE - named.of("c"), seconds=3)
+        assert ring.named().of("c") == named.of("c"), "it may be at work"
+        await ring.until_spread("a", "b", seconds=2 * DURATION)
+
+
+@in_virtual_time
+async def test_what_is_on_its_way_to_a_shard_goes_elsewhere_once_that_is_silent(clock: VirtualClock) -> None:
+    async with ranged(clock, "b") as ring, sharder(ring.stage) as assignment:
+        ring.start("slow", drain_seconds=8)
+        await spread(ring, assignment, "b", "slow")
+        ring.start("c")
+        await ring.stage.until(lambda: bool(ring.workers.working.get("c")))
+        going = ring.named().nobodys
+        assert going
+        ring.shards["c"].crash()
+        await is_silent(ring, assignment, "c")
+        kept = ring.named().of("c")
+        await ring.stage.until(lambda: not going & ring.workers.working["slow"], seconds=10)
+        await ring.stage.until(lambda: not going - ring.workers.covered(), seconds=2)
+        assert ring.named().of("c") == kept
+
+
+@in_virtual_time
+async def test_a_newcomer_that_is_back_before_others_have_ended_gets_all_that_it_was_to_have(
+    clock: VirtualClock,
+) -> None:
+    async with ranged(clock, "b") as ring, sharder(ring.stage, cut) as assignment:
+        make_namespaces(ring)
+        ring.start("slow", drain_seconds=12)
+        await spread(ring, assignment, "b", "slow")
+        ring.start("c")
+        await ring.stage.until(lambda: bool(ring.workers.working.get("c")))
+        assert assignment.state is not None
+        aim = assignment.state.aim
+        ring.shards["c"].crash()
+        await is_silent(ring, assignment, "c")
+        await ring.stage.pass_time(1)
+        assert assignment.state.aim == aim, "it is nobody's before others have ended"
+        ring.start("c")
+        assert await spread(ring, assignment, "b", "slow", "c") == aim
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@in_virtual_time
+async def test_a_newcomer_whose_part_went_elsewhere_gets_it_once_it_renews_again(
+    clock: VirtualClock, seed: int
+) -> None:
+    rng, others = Random(seed), [f"s{number}" for number in range(8)]
+    async with ranged(clock) as ring, sharder(ring.stage, cut) as assignment:
+        for number in range(120):
+            ring.stage.create(NAMESPACES, {"metadata": {"name": f"{rng.getrandbits(40):x}-{number}"}}, None)
+        for shard in others:
+            ring.start(shard, drain_seconds=0.3 if shard == "s0" else 9)
+        await spread(ring, assignment, *others)
+        ring.start("c")
+        await ring.stage.until(lambda: bool(ring.workers.working.get("c")))
+        first = ring.named().of("c")
+        ring.shards["c"].crash()
+        await is_silent(ring, assignment, "c")
+        await ring.stage.until(lambda: assignment.summarize().settled, seconds=10)
+        assert "c" in assignment._takeover.membership.silent
+        assert ring.named().of("c") == first
+        ring.start("c")
+        await ring.stage.pass_time(30)
+        assert assignment.summarize().settled
+        assert assignment.wanted is not None
+        loads = assignment._weights.loads(ring.named(), assignment.wanted, {"c", *others})
+        assert loads.shards["c"] >= 0.8 * loads.total / 9, loads.shards
+        named = ring.named()
+        await ring.stage.pass_time(600)
+        assert ring.named() == named
+
+
+@in_virtual_time
+async def test_a_shard_that_renews_again_is_given_its_part_as_ever(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage) as assignment:
+        named = await spread(ring, assignment, "a", "b", "c")
+        ring.shards["c"].crash()
+        await is_silent(ring, assignment, "c")
+        ring.start("d")
+        await ring.stage.until(lambda: bool(ring.workers.working.get("d")))
+        assert ring.named().of("c") == named.of("c"), "who comes takes from those who are there"
+        ring.start("c")
+        await ring.until_spread("a", "b", "c", "d")
+        assert "c" not in assignment._takeover.membership.silent
+        await ring.shards["d"].leave()
+        await ring.until_spread("a", "b", "c")
+        assert ring.named().of("c") & named.of("c") == named.of("c")
+
+
+@in_virtual_time
+async def test_nothing_moves_and_nothing_waits_where_all_are_silent(clock: VirtualClock) -> None:
+    """As when the API server takes no writes: nobody is there that would do better."""
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage) as assignment:
+        named = await spread(ring, assignment, "a", "b")
+        for shard in ring.shards.values():
+            shard.crash()
+        await ring.stage.pass_time(DURATION - 5)
+        assert ring.named() == named
+        for name in ("a", "b"):
+            ring.start(name)
+        await ring.until_spread("a", "b")
+        assert ring.named() == named
+
+
+@in_virtual_time
+async def test_a_shard_that_crashes_again_and_again_is_given_nothing_until_it_has_held_its_lease_for_a_while(
+    clock: VirtualClock,
+) -> None:
+    async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage, cut) as assignment:
+        make_namespaces(ring)
+        await spread(ring, assignment, "a", "b", "c")
+        unsteady = records(ring, assignment, lambda: "c" in assignment._takeover.membership.unsteady)
+        for _ in range(3):
+            await crash(ring, assignment, "c")
+            named = await spread(ring, assignment, "a", "b")
+            ring.start("c")
+            await ring.stage.pass_time(DURATION - 3)
+            assert ring.named() == named
+        await crash(ring, assignment, "c")
+        ring.start("c")
+        took = await ring.until_spread("a", "b", "c", seconds=200)
+        assert took > 4 * DURATION
+        assert not HashRanges.union(unsteady)
+
+
+@in_virtual_time
+async def test_who_is_back_before_its_lease_was_taken_keeps_what_it_has(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage) as assignment:
+        named = await spread(ring, assignment, "a", "b", "c")
+        ring.shards["c"].crash()
+        await ring.stage.pass_time(DURATION - 3)
+        ring.start("c")
+        await ring.until_spread("a", "b", "c")
+        assert ring.named() == named
+
+
+@in_virtual_time
+async def test_an_unsteady_shard_gets_what_is_free_where_no_other_is_left(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage) as assignment:
+        await spread(ring, assignment, "a", "b")
+        await crash(ring, assignment, "b")
+        await spread(ring, assignment, "a")
+        ring.start("b")
+        await ring.stage.pass_time(2)
+        await ring.shards["a"].leave()
+        assert "b" in assignment._takeover.membership.unsteady
+        assert await ring.until_spread("b") < 3
+
+
+@in_virtual_time
+async def test_who_comes_takes_from_an_unsteady_shard_that_has_something(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage, cut) as assignment:
+        make_namespaces(ring)
+        await spread(ring, assignment, "a", "b")
+        for crashed, other in (("a", "b"), ("b", "a")) * 3:
+            await crash(ring, assignment, crashed)
+            await spread(ring, assignment, other)
+            ring.start(crashed)
+            await ring.stage.pass_time(2)
+        assert ring.named().of("a") == EVERYWHERE
+        assert "a" in assignment._takeover.membership.unsteady
+        ring.start("d")
+        await ring.stage.until(lambda: bool(ring.workers.working.get("d")), seconds=3)
+
+
+@in_virtual_time
+async def test_where_all_are_unsteady_who_has_nothing_takes_nothing(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring, sharder(ring.stage) as assignment:
+        await spread(ring, assignment, "a", "b")
+        for crashed, other in (("a", "b"), ("b", "a")):
+            await crash(ring, assignment, crashed)
+            await spread(ring, assignment, other)
+            ring.start(crashed)
+            await ring.stage.pass_time(2)
+        unsteady = assignment._takeover.membership.unsteady
+        assert "b" in unsteady
+        assert ring.named().of("a") == EVERYWHERE
+        await ring.until_spread("a", "b", seconds=4 * DURATION)
+
+
+@in_virtual_time
+async def test_a_leader_that_has_just_come_takes_nobody_for_unsteady(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b") as ring:
+        async with sharder(ring.stage) as assignment:
+            await spread(ring, assignment, "a", "b")
+        async with sharder(ring.stage):
+            ring.start("c")
+            assert await ring.until_spread("a", "b", "c") < 3
