@@ -35,8 +35,8 @@ from shardsdk.protocol.objects import GroupResource, SlimMeta
 REFUSING: Final = (Invalid, Forbidden, BadRequest, MethodNotAllowed, NotServed)
 #: Answers, or none, that mostly are over soon.
 FAILING: Final = (ServerError, ConnectionFailed, TooManyRequests)
-#: What fails each time is tried again within that time until it has lasted, also where nothing answers: a failure after a
-#: longer pause is another one.  It is shorter than what lasts, so two failures alone never do.
+#: What fails each time is tried again within that time until it has lasted, also where nothing answers: a failure after
+#: a longer pause is another one.  It is shorter than what lasts, so two failures alone never do.
 GAP_SECONDS: Final = 80.0
 #: Of what has failed for long one object of each resource is tried as often as before, and the others as what is
 #: refused, or once it goes through; when that one has not been tried for so long, it is another.
