@@ -176,8 +176,17 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     }
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
-        fields["error"] = f"{type(error).__name__}: {error}"
+        fields["error"] = describe_error(error)
     return {name: _bounded(value) for name, value in fields.items()}
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in a line: what it is and what it says, if that can be read."""
+    try:
+        words = str(error)
+    except Exception:
+        words = "(its text cannot be read)"  # what says how it went wrong is not to go wrong itself
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 class TextFormatter(logging.Formatter):

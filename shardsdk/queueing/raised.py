@@ -13,6 +13,7 @@ from typing import Final
 from shardsdk.errors import FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
 from shardsdk.kube.backoff import asked_by
 from shardsdk.kube.doubts import FenceDoubted
+from shardsdk.logs import describe_error
 
 #: So many errors of a group are named.
 NAMED: Final = 3
@@ -25,7 +26,7 @@ def leaves_of(error: BaseException) -> list[BaseException]:
     """
     if not isinstance(error, BaseExceptionGroup):
         return [error]
-    return sorted((leaf for each in error.exceptions for leaf in leaves_of(each)), key=_describe)
+    return sorted((leaf for each in error.exceptions for leaf in leaves_of(each)), key=describe_error)
 
 
 def meant_by(error: BaseException) -> BaseException:
@@ -43,7 +44,7 @@ def meant_by(error: BaseException) -> BaseException:
 
 def describe(error: BaseException) -> str:
     """An error in a line: what it is and what it says; of a group what its errors are, in an order that stays."""
-    texts = sorted({_describe(leaf) for leaf in leaves_of(error)})
+    texts = sorted({describe_error(leaf) for leaf in leaves_of(error)})
     more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
     return "; ".join([*texts[:NAMED], *more])
 
@@ -89,14 +90,6 @@ def _is_lease_gone(error: BaseException, above: frozenset[int]) -> bool:
         # One that is merely doubted may be open again in a moment, and then nobody else has the object.
         return not isinstance(error, FenceDoubted)
     return error.__cause__ is not None and _is_lease_gone(error.__cause__, above)
-
-
-def _describe(error: BaseException) -> str:
-    try:
-        words = str(error)
-    except Exception:
-        words = "(its text cannot be read)"  # what says how it went wrong is not to go wrong itself
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _patience(error: ShardingError) -> tuple[bool, bool, float, float]:

@@ -299,8 +299,8 @@ class WorkerPool(Generic[K]):
         try:
             self._heed(item, error)
         except Exception:
-            # Its class alone: what it says is in the stack, and to read that may be what has failed.
-            where = {**self._where(item, again_after=self.queue.add_rate_limited(item)), "error": type(error).__name__}
+            # Its class alone: what it says is in the stack, and to read that may be what has failed, as `error` tells.
+            where = {**self._where(item, again_after=self.queue.add_rate_limited(item)), "raised": type(error).__name__}
             log.exception("Reconcile raised an error that cannot be read; trying again", extra=where)
 
     def _heed(self, item: K, error: BaseException) -> None:

@@ -133,7 +133,7 @@ class Drains:
             concurrency=CONCURRENT_ACKNOWLEDGEMENTS,
             asked_max_seconds=RETRY.max_seconds,
         )
-        self._settling = Settling(api.writes_settled)
+        self._settling = Settling(api.writes_settled, clock, shard, cache.resource)
         inflight.listen(self._began)
         cache.listen(self._observe)
         cache.listen_unfit(self._observe_unfit)

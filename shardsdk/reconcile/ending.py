@@ -26,9 +26,13 @@ async def work_ended(
     """Return when nothing works in `ranges`, in which no reconcile begins any more; `api` is what all write through."""
     async with asyncio.TaskGroup() as group:
         for resource in resources:
-            for request, uid in resource.inflight.running():
-                if by.point(SlimMeta(namespace=request.namespace, uid=uid)) in ranges:
-                    group.create_task(_idle(resource, request, clock))
+            busy = (
+                request
+                for request, uid in resource.inflight.running()
+                if by.point(SlimMeta(namespace=request.namespace, uid=uid)) in ranges
+            )
+            for request in dict.fromkeys(busy):  # once, however many controllers work on it
+                group.create_task(_idle(resource, request, clock))
     await api.writes_settled()
 
 

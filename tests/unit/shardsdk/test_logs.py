@@ -151,6 +151,25 @@ def test_a_text_that_is_no_unicode_is_a_line_all_the_same(heard: Heard) -> None:
     assert (line["message"], line["file"], line["port"]) == ("No such file", "caf\udce9.txt", "10.0.0.1")
 
 
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_error_whose_text_cannot_be_read_is_shown_with_its_stack(heard: Heard) -> None:
+    log, stream, handler = heard
+
+    for formatter in (TextFormatter(), JsonFormatter()):
+        handler.setFormatter(formatter)
+        log.error("Reconcile raised; trying again", extra={"object": "a"}, exc_info=Unreadable())
+
+    text, _, line = stream.getvalue().splitlines()
+    assert text.endswith('Reconcile raised; trying again object=a error="Unreadable: (its text cannot be read)"')
+    shown = json.loads(line)
+    assert (shown["object"], shown["error"]) == ("a", "Unreadable: (its text cannot be read)")
+    assert "Unreadable" in shown["stack"]
+
+
 def test_what_is_searched_for_never_changes(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
     log, _, _ = heard
     logging.getLogger("shardsdk.test_facts").addHandler(caplog.handler)

@@ -24,6 +24,7 @@ from shardsdk.errors import (
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.lease.threads import call_plainly
+from shardsdk.logs import TextFormatter
 from shardsdk.operator.failures import Permanent, Retry
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.raised import describe, is_lease_gone, meant_by
@@ -256,5 +257,7 @@ async def test_an_error_that_cannot_be_read_is_its_items_failure_and_told(
     assert await times_of(clock, Odd("oops"), Odd("oops")) == pytest.approx([0, 1, 3])
     first, _ = caplog.records
     assert first.msg == "Reconcile raised an error that cannot be read; trying again"
-    assert (first.__dict__["object"], first.__dict__["error"]) == ("a", "Odd")
+    assert (first.__dict__["object"], first.__dict__["raised"]) == ("a", "Odd")
     assert first.exc_info
+    line = TextFormatter().format(first).splitlines()[0]
+    assert line.endswith(" raised=Odd error=\"KeyError: 'header'\"")

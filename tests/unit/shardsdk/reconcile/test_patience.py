@@ -78,6 +78,22 @@ async def test_what_is_cancelled_and_goes_on_is_told_as_well(
             assert told(caplog, "A drain waits for a reconcile") == [15, 30, 60]
 
 
+@pytest.mark.parametrize("what", ["drain", "range"])
+@in_virtual_time
+async def test_what_two_controllers_work_on_is_told_once(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    rig, gate = Rig(clock), asyncio.Event()
+    rig.secret("mine")
+    async with rig.shard(stubborn(gate), also=stubborn(gate), drain_timeout_seconds=20):
+        await clock.sleep(5)
+        assert len(rig.resource.inflight.running()) == 2
+        async with giving_away(rig, gate, what):
+            await clock.sleep(100)
+            assert told(caplog, "A drain waits for a reconcile") == [15, 30, 60]
+            assert len(told(caplog, "Reconcile cancelled: its object is being drained")) == 1
+
+
 @in_virtual_time
 async def test_changes_of_a_busy_object_tell_it_no_more_often(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture

@@ -13,7 +13,7 @@ from shardsdk.cache.objects import Request
 from shardsdk.errors import ServerError
 from shardsdk.reconcile.settling import Settling
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import RING, SECRETS, Rig
+from tests.shard_rig import ME, RING, SECRETS, Rig
 
 
 def begin_write(rig: Rig, seconds: float) -> None:
@@ -139,7 +139,7 @@ async def test_a_pass_that_takes_long_holds_up_nobody_who_comes_later(clock: Vir
         next(passes)
         await clock.sleep(waits.pop(0) if waits else 1.0)
 
-    settling = Settling(settle)
+    settling = Settling(settle, clock, ME, SECRETS)
     running = asyncio.create_task(settling.run())
     for name in ("first", *(f"s{number}" for number in range(100))):
         settling.join(lambda name=name: ended.append((name, clock.monotonic())))  # type: ignore[misc]
@@ -149,3 +149,68 @@ async def test_a_pass_that_takes_long_holds_up_nobody_who_comes_later(clock: Vir
     assert len(ended) == 101
     assert max(moment for name, moment in ended if name != "first") < 2
     assert next(passes) <= 4
+
+
+@in_virtual_time
+async def test_behind_a_wait_that_takes_long_the_next_begin_at_growing_pauses(clock: VirtualClock) -> None:
+    """Each of them is woken by every write that is answered meanwhile."""
+    passes, called = itertools.count(), list[int]()
+
+    async def settle() -> None:
+        next(passes)
+        await clock.sleep(15 - clock.monotonic())
+
+    settling = Settling(settle, clock, ME, SECRETS)
+    running = asyncio.create_task(settling.run())
+    for number in range(290):
+        settling.join(lambda number=number: called.append(number))  # type: ignore[misc]
+        await clock.sleep(0.05)
+    assert called == []
+    await clock.sleep(1)
+    running.cancel()
+    assert sorted(called) == list(range(290))
+    assert next(passes) <= 20
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("a bug"), asyncio.CancelledError()], ids=["error", "cancelled"])
+@in_virtual_time
+async def test_a_wait_that_fails_is_told_and_made_again(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, failure: BaseException
+) -> None:
+    """Whatever ended it: the object may be given away only then, and is to be."""
+    rig, failures = Rig(clock), [failure] * 20
+    settle = rig.api.writes_settled
+
+    async def failing() -> None:
+        if failures:
+            raise failures.pop()
+        await settle()
+
+    rig.api.writes_settled = failing  # type: ignore[method-assign]
+    rig.secret("early")
+    rig.secret("late")
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        rig.drain("early")
+        await clock.sleep(15)
+        rig.drain("late")
+        assert (RING.drain in rig.labels("early"), len(failures) > 0) == (True, True)
+        await clock.sleep(15)
+        assert (rig.labels("early"), rig.labels("late")) == ({}, {})
+        assert not any(task.done() for task in rig.tasks)
+    [line] = caplog.records  # of a hundred in a row, one a minute
+    assert (line.msg, line.__dict__["resource"]) == ("Writes could not be waited for; trying again", "secrets")
+    assert line.exc_info
+    assert line.exc_info[1] is failure
+
+
+@in_virtual_time
+async def test_the_end_of_the_shard_is_no_failed_wait(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(clock)
+    rig.secret("mine")
+    async with rig.shard(owns=False):
+        await clock.sleep(5)
+        begin_write(rig, 20)
+        rig.drain("mine")
+        await clock.sleep(1)
+    assert caplog.records == []
