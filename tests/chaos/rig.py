@@ -76,6 +76,7 @@ class Rig:
     _starts: dict[str, itertools.count[int]] = field(default_factory=dict)
     _processes: dict[str, str] = field(default_factory=dict)
     _loading: asyncio.Task[None] | None = None
+    _unloading: bool = False
     _objects: itertools.count[int] = field(default_factory=itertools.count)
     _values: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _kept: set[str] = field(default_factory=set)
@@ -232,6 +233,7 @@ class Rig:
 
     def load(self) -> None:
         """Change objects all the time, and make new ones, until `unload`."""
+        self._unloading = False
         self._loading = asyncio.create_task(self._change())
 
     async def busy(self) -> None:
@@ -257,15 +259,15 @@ class Rig:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def unload(self) -> None:
-        """No more changes."""
+        """No more changes, and none under way: one that is cut off may be executed when all is settled."""
         if self._loading is not None:
-            self._loading.cancel()
+            self._unloading = True
             await asyncio.gather(self._loading, return_exceptions=True)
             self._loading = None
 
     async def _change(self) -> None:
         most, known, names = self.setup.objects * 6 // 5, 0, list[str]()
-        while True:
+        while not self._unloading:
             await asyncio.sleep(self.rng.uniform(0, 2 / self.setup.changes_per_second))
             if len(self.store.current) != known:
                 known = len(self.store.current)
