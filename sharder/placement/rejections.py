@@ -96,7 +96,7 @@ class Refusals:
     ) -> None:
         """`patch` of the object was answered by `error`; what a retry may mend is none of ours until it lasts."""
         listed = resource.subject.resource.group_resource
-        key = (listed, meta.namespace, meta.name)
+        key = _key_of(resource, meta)
         if isinstance(error, FAILING):
             lasting = [self._failing.note(what, now) for what in (listed, key)]
             if not any(lasting):
@@ -128,11 +128,11 @@ class Refusals:
 
     def has_object(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether the last patch of this object was refused."""
-        return (resource.subject.resource.group_resource, meta.namespace, meta.name) in self._refused_at
+        return _key_of(resource, meta) in self._refused_at
 
     def check_pause(self, resource: RingResource, meta: SlimMeta, now: float) -> None:
         """Raises: Invalid, where a patch of this object was refused a moment ago."""
-        at = self._refused_at.get((resource.subject.resource.group_resource, meta.namespace, meta.name))
+        at = self._refused_at.get(_key_of(resource, meta))
         if at is not None and now - at < PAUSE_SECONDS:
             error = Invalid(f"patch {meta.name}: it was refused {now - at:.0f} s ago, and is tried again after a while")
             self._errors.add(error)
@@ -140,14 +140,14 @@ class Refusals:
 
     def forget(self, resource: RingResource, meta: SlimMeta, now: float) -> None:
         """A patch of the object was taken: whatever was refused of it is no news any more."""
-        listed, first = resource.subject.resource.group_resource, self._first
-        self._objects.discard((listed, meta.namespace, meta.name))
-        self._refused_at.pop((listed, meta.namespace, meta.name), None)
-        if first is not None and (first.resource, first.namespace, first.name) == (listed, meta.namespace, meta.name):
+        listed, key, first = resource.subject.resource.group_resource, _key_of(resource, meta), self._first
+        self._objects.discard(key)
+        self._refused_at.pop(key, None)
+        if first is not None and (first.resource, first.namespace, first.name) == key:
             self._first = None  # whatever else is refused still will be refused again, and then is told
         if self._probes.get(listed, ())[:2] == (meta.namespace, meta.name):
             del self._probes[listed]
-        lasted = [self._failing.end(what) for what in (listed, (listed, meta.namespace, meta.name))]
+        lasted = [self._failing.end(what) for what in (listed, key)]
         if any(lasted):
             self._failed_at = float("-inf")
             for tell in self.when_over if self._retries.passes(now, listed) else ():
@@ -177,6 +177,10 @@ class Refusals:
             return f"asked back from shard {shard}"
         target = labels[self._labels.shard]
         return f"released from shard {shard}" if target is None else f"given to shard {target}"
+
+
+def _key_of(resource: RingResource, meta: SlimMeta) -> tuple[GroupResource, str, str]:
+    return resource.subject.resource.group_resource, meta.namespace, meta.name
 
 
 class _FailingSince:
