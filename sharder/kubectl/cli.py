@@ -141,7 +141,7 @@ def plugin(context: click.Context, version: bool) -> None:
     short_help="shards, leases, objects per shard, and what is not in its place",
     epilog=EXITS,
 )
-@common_options("look at objects of this namespace only")
+@common_options("of objects in namespaces look at those of this one only")
 @optional_ring
 @click.option("-w", "--watch", is_flag=True, help="go on showing it, read anew at intervals, until Ctrl-C")
 @click.option(
@@ -191,7 +191,7 @@ def explain(resource: str, name: str | None, lease: Pair | None) -> int:
     short_help="what keeps rings from working, each with its remedy",
     epilog=EXITS,
 )
-@common_options("look at objects of this namespace only")
+@common_options("of objects in namespaces look at those of this one only")
 @optional_ring
 @click.option("-q", "--quiet", is_flag=True, help="say only what is amiss")
 @click.option(

@@ -56,7 +56,7 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "settled": overview.settled,
         "upToDate": overview.up_to_date,
         "problems": list(overview.problems),
-        "namespaces": overview.scope,
+        "namespaces": overview.scope or None,
         "assignment": overview.assign_by.value if overview.assign_by is not None else None,
         "shardLabel": overview.shard_label,
         "ranges": _ranges(overview.ranges),

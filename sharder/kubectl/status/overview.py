@@ -79,8 +79,8 @@ class Overview:
     `read` False: the ring's object could not be read, only what carries its name, and nobody can tell whether the
     sharder is `up_to_date`.  `assign_by` None: nor how it assigns, as when its spec cannot be used.
     `shard_statuses` None: the leases could not be read; `membership` None: not all of
-    them, so that nobody knows which shards there are.  `namespace`: only objects of
-    this one were counted.  `ranges` None: the ring assigns by labels.
+    them, so that nobody knows which shards there are.  `namespace`: of objects in
+    namespaces only those of this one were counted.  `ranges` None: the ring assigns by labels.
     """
 
     name: str

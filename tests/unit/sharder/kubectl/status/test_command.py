@@ -237,7 +237,7 @@ async def test_leases_of_one_namespace_do_when_one_namespace_is_asked_for() -> N
     cluster.denied = {("list", "leases")}
     code, text = await cluster.status(namespace="default")
     assert code is ExitCode.UNKNOWN
-    assert "only objects of namespace default are counted" in text
+    assert "of objects in namespaces only those of default are counted" in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "one ready 1s ago 60s 0 0 0" in [line.replace(" 0%", "") for line in lines]
     assert "two ? 1 0 0" in lines, "its lease may be in another namespace"
