@@ -8,12 +8,12 @@ Run by `make check`, which goes on where OSV does not answer, and by `make audit
 
 import json
 import os
-import re
 import sys
 from http.client import HTTPException
-from pathlib import Path
 from urllib.parse import urljoin
 from urllib.request import Request, urlopen
+
+from licences import locked
 
 #: Set by tests, and where OSV has a mirror.
 SERVICE = os.environ.get("OSV_URL", "https://api.osv.dev/")
@@ -25,12 +25,6 @@ BATCH = 500
 
 class Unanswered(Exception):
     """Nobody knows."""
-
-
-def locked(locks):
-    """Name and version of each distribution that lock files pin, each once."""
-    text = "\n".join(Path(lock).read_text() for lock in locks)
-    return sorted(set(re.findall(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", text, re.MULTILINE)))
 
 
 def ask(queries):
@@ -65,7 +59,7 @@ def known(pinned):
 def main(*arguments):
     """Ask about every lock file that is named."""
     locks = [each for each in arguments if each != "--if-reachable"]
-    pinned = locked(locks)
+    pinned = sorted({each for lock in locks for each in locked(lock)})
     try:
         found = known(pinned)
     except Unanswered as error:

@@ -145,8 +145,11 @@ class AdminClient:
         restarts of the API server.  Raises: TimeoutError with the last objects seen.
         """
         seen: Objects = []
+        said = ""
 
         def holds(objects: Objects) -> T | None:
+            nonlocal said
+            said = ""
             seen[:] = objects
             return condition(objects) or None
 
@@ -155,15 +158,15 @@ class AdminClient:
                 while True:
                     try:
                         result = await self._watch_until(resource, namespace, labels, holds)
-                    except (AdminError, aiohttp.ClientError, ConnectionError):
-                        result = None
+                    except (AdminError, aiohttp.ClientError, ConnectionError) as error:
+                        result, said = None, f"; the last request failed: {error}"
                     if result is not None:
                         return result
                     await asyncio.sleep(_REWATCH_SECONDS)
         except TimeoutError:
             shown = json.dumps([_shown(each) for each in seen[:_SHOWN_OBJECTS]])
             raise TimeoutError(
-                f"{resource} did not get there in {timeout_seconds} s; {len(seen)} objects: {shown}"
+                f"{resource} did not get there in {timeout_seconds} s; {len(seen)} objects: {shown}{said}"
             ) from None
 
     async def changes(

@@ -96,9 +96,14 @@ def build_folder(module: Path, environment: Mapping[str, str]) -> Path:
     """The folder of a module's program: per user, version, platform and module sources."""
     sources = b"\0".join((module / name).read_bytes() for name in ("go.mod", "main.go"))
     digest = hashlib.sha256(sources).hexdigest()[:8]
-    system, machine = platform.system().lower(), platform.machine().lower()
+    return cache_home(environment) / f"{KUBERNETES_VERSION}-{platform_name()}-{digest}"
+
+
+def platform_name() -> str:
+    """This machine as Go calls it: `linux-amd64`."""
+    machine = platform.machine().lower()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    return cache_home(environment) / f"{KUBERNETES_VERSION}-{system}-{architecture}-{digest}"
+    return f"{platform.system().lower()}-{architecture}"
 
 
 def cache_home(environment: Mapping[str, str]) -> Path:

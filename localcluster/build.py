@@ -8,21 +8,18 @@ next one deletes.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from localcluster.drafts import draft_folder, one_at_a_time
 from localcluster.errors import BinariesMissing
 from localcluster.golang import RUNTIME_SETTINGS, find_go
 
@@ -78,30 +75,13 @@ def build_products(products: Sequence[Product], version: str, environment: Mappi
         missing = [product for product in products if not product.target.exists()]
         if not missing:
             return
-        for leftover in cache.glob(f"{_DRAFT_PREFIX}*"):
-            delete_tree(leftover)
         compiler = find_go(missing[0].module / "go.mod", cache, environment, tell)
-        draft = Path(tempfile.mkdtemp(prefix=_DRAFT_PREFIX, dir=cache))
-        try:
+        with draft_folder(cache, _DRAFT_PREFIX) as draft:
             workshop = _prepare(draft, compiler, environment, tell)
             for product in missing:
                 program = _compile(workshop, product, version)
                 product.target.parent.mkdir(parents=True, exist_ok=True)
                 program.replace(product.target)
-        finally:
-            delete_tree(draft)
-
-
-@contextlib.contextmanager
-def one_at_a_time(path: Path, tell: Say) -> Iterator[None]:
-    """Hold the lock file `path`; waits, with a word, while another build holds it."""
-    with open(path, "w", encoding="ascii") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell(f"localcluster: another process builds already; waiting for it ({path})")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _prepare(draft: Path, compiler: Path, environment: Mapping[str, str], tell: Say) -> _Workshop:
@@ -207,12 +187,3 @@ def go_variables(compiler: Path, draft: Path, environment: Mapping[str, str]) ->
         sources = draft / "sources"  # nobody here programs in Go: they shall not stay either
     others = {name: value for name, value in environment.items() if name not in _NOT_OURS}
     return {**others, **ours, "GOCACHE": str(draft / "cache"), "GOMODCACHE": str(sources)}
-
-
-def delete_tree(folder: Path) -> None:
-    """Delete a folder with Go's write-protected sources in it."""
-    for parent, folders, _ in os.walk(folder):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                os.chmod(os.path.join(parent, name), 0o700)
-    shutil.rmtree(folder, ignore_errors=True)

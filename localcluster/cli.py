@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("folder", type=Path, help="it may be built FROM one of the project's images")
     for name, run, text in (
         ("down", _down, "end it and delete its data"),
-        ("status", _status, "say whether it runs (exit code 0) or not (1)"),
+        ("status", _status, "say whether it runs and answers (exit code 0) or not (1)"),
     ):
         command(name, run, text).add_argument("--name", default=DEFAULT_NAME, help="of several, which one")
     kubectl = command("kubectl", _kubectl, "run kubectl on it")
@@ -129,10 +129,21 @@ def _up(options: argparse.Namespace) -> int:
             f"{running.name} runs with --feature-gates {render_feature_gates(running.feature_gates) or '(none)'};"
             f" end it first: python -m localcluster down --name {running.name}"
         )
+    if running:
+        _check_answers(running)
     running = running or asyncio.run(_start(options.name, Node() if options.node else None, gates))
     say(f"localcluster: {running.name} runs at {running.url}, in {running.folder}")
     print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     return 0
+
+
+def _check_answers(running: Running) -> None:
+    """Raises: LocalClusterError."""
+    if not running.answers():
+        raise LocalClusterError(
+            f"{running.name} runs, but its API server at {running.url} is not ready; logs: {running.logs};"
+            f" end it: python -m localcluster down --name {running.name}"
+        )
 
 
 async def _start(name: str, node: Node | None, gates: Mapping[str, bool]) -> Running:
@@ -193,6 +204,7 @@ def _status(options: argparse.Namespace) -> int:
     if running is None:
         say(f"localcluster: {options.name} does not run")
         return 1
+    _check_answers(running)
     say(f"localcluster: {options.name} runs at {running.url}; logs: {running.logs}")
     print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     return 0

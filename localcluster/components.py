@@ -13,7 +13,7 @@ from typing import Final
 from localcluster.errors import ComponentFailed, LocalClusterError
 from localcluster.golang import RUNTIME_SETTINGS
 from localcluster.ports import BIND_CONFLICT, LOOPBACK
-from localcluster.process import Supervisor
+from localcluster.process import Supervised, Supervisor
 from shardsdk.testing.programs import lone_etcd_flags
 
 #: What tests and the demo need: garbage collection, namespace deletion,
@@ -62,7 +62,7 @@ class BindConflict(ComponentFailed):
     """Another process took the port first; another port will do."""
 
 
-class Component:
+class Component(Supervised):
     """One process of the control plane, restartable under the same address."""
 
     def __init__(
@@ -75,23 +75,15 @@ class Component:
         url: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self.name = name
-        self.argv = tuple(argv)
+        super().__init__(name, argv, supervisor)
         self.url = url
-        self.pid = 0
-        self._supervisor = supervisor
         self._is_ready = is_ready
         self._env = dict(env or {})
+        self._said_before = 0
 
-    @property
-    def log(self) -> Path:
-        """The file with the component's output."""
-        return self._supervisor.log(self.name)
-
-    @property
-    def running(self) -> bool:
-        """Whether the process is there (it may be paused)."""
-        return self.pid != 0 and self._supervisor.exit_code(self.name) is None
+    def said(self) -> str:
+        """Its output since it was started last."""
+        return self.log.read_bytes()[self._said_before :].decode(errors="replace")
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the process, and wait until it is ready unless told otherwise.
@@ -100,6 +92,7 @@ class Component:
         """
         # Nothing of the user's environment: a proxy variable would catch webhook calls.
         environment = {"HOME": str(self._supervisor.folder), **go_environment(), **self._env}
+        self._said_before = self.log.stat().st_size if self.log.exists() else 0
         self.pid = self._supervisor.start(self.name, self.argv, environment)
         if wait:
             await self.ready()
@@ -111,8 +104,11 @@ class Component:
         """
         try:
             async with asyncio.timeout(timeout_seconds):
-                while not await self._is_ready():
-                    self._check_alive()
+                while True:
+                    ready = await self._is_ready()
+                    self.check_alive()  # what answers may be another's
+                    if ready:
+                        return
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise self._supervisor.failure(self.name, f"was not ready after {timeout_seconds} s") from None
@@ -125,30 +121,18 @@ class Component:
         except TimeoutError:
             await self.kill()
 
-    async def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
-        self._supervisor.signal(self.name, signal.SIGKILL)
-        await self._supervisor.ended(self.name, START_SECONDS)
-
-    def pause(self) -> None:
-        """SIGSTOP: the address accepts connections, nobody answers."""
-        self._supervisor.signal(self.name, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        self._supervisor.signal(self.name, signal.SIGCONT)
-
     async def restart(self) -> None:
         """Kill and start again under the same address; returns once it is ready."""
         await self.kill()
         await self.start()
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Raises: ComponentFailed (BindConflict) when it has ended."""
         code = self._supervisor.exit_code(self.name)
         if code is None:
             return
         failure = self._supervisor.failure(self.name, f"ended with {code}")
-        if BIND_CONFLICT in self.log.read_text(errors="replace"):
+        if BIND_CONFLICT in self.said():
             raise BindConflict(str(failure))
         raise failure
 

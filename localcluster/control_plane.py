@@ -353,9 +353,11 @@ class ControlPlane:
         argv = [*self.binaries.kube_controller_manager, *flags]
 
         async def is_ready() -> bool:
-            return True
+            # It serves nothing that could be asked; its first words come once it has taken its flags.
+            return '"Starting"' in manager.said()
 
-        return Component("kube-controller-manager", argv, self._supervisor, is_ready)
+        manager = Component("kube-controller-manager", argv, self._supervisor, is_ready)
+        return manager
 
     async def _answers(self, url: str) -> bool:
         tls: Any = self._pki.client_context() if url.startswith("https") else True

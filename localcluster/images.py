@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from localcluster.binaries import cache_home, say
-from localcluster.build import Say, delete_tree, one_at_a_time
+from localcluster.build import Say
+from localcluster.drafts import delete_tree, draft_folder, one_at_a_time
 from localcluster.errors import BinariesMissing, LocalClusterError
 from localcluster.node_programs import PATH
 from shardsdk.version import VERSION
@@ -142,6 +142,7 @@ def build_folder(
         bud = ("bud", "--quiet", *_arguments(buildah, tell))
         identity = buildah.run(*bud, "--tag", full, str(folder.resolve()))
         archive = own / f"{full.replace('/', '_').replace(':', '_')}.tar"
+        _forget(archive, "*_*.tar")  # with a registry's slash in each name, unlike the project's
         archive.unlink(missing_ok=True)
         buildah.run("push", "--quiet", identity.splitlines()[-1], f"docker-archive:{archive}:{full}")
     return full, archive
@@ -214,10 +215,7 @@ def _make_base(buildah: _Buildah, tell: Say) -> str:
             f" {buildah.folder}; make room, or set XDG_CACHE_HOME to another disk"
         )
     tell(f"localcluster: making a base image from Debian {_SUITE}'s packages, once; this takes some minutes")
-    for leftover in buildah.folder.glob(".base-*"):
-        delete_tree(leftover)
-    draft = Path(tempfile.mkdtemp(prefix=".base-", dir=buildah.folder))
-    try:
+    with draft_folder(buildah.folder, ".base-") as draft:
         _bootstrap(draft, buildah, tell)
         left_out = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
         packed = str(draft / "root.tar")
@@ -228,8 +226,6 @@ def _make_base(buildah: _Buildah, tell: Say) -> str:
             buildah.run("commit", "--quiet", container, image)
         finally:
             buildah.run("rm", container)
-    finally:
-        delete_tree(draft)
     return image
 
 
@@ -275,9 +271,7 @@ def _build(buildah: _Buildah, arguments: Sequence[str], target: str, name: str, 
     identity = buildah.run(*bud, *names, ".").splitlines()[-1]
     tag = identity.removeprefix("sha256:")[:12]
     archive = buildah.folder / f"{name}-{tag}.tar"
-    for old in buildah.folder.glob(f"{name}-{'?' * 12}.tar"):
-        if old != archive and time.time() - old.stat().st_mtime > _KEEP_SECONDS:
-            old.unlink()
+    _forget(archive, f"{name}-{'?' * 12}.tar")
     if archive.exists():
         archive.touch()
     else:
@@ -286,6 +280,13 @@ def _build(buildah: _Buildah, arguments: Sequence[str], target: str, name: str, 
         buildah.run("push", "--quiet", identity, f"docker-archive:{draft}:localhost/{name}:{tag}")
         draft.rename(archive)
     return Image(f"localhost/{name}", tag, archive)
+
+
+def _forget(archive: Path, others: str) -> None:
+    """Delete the archives of that pattern that nobody uses any more."""
+    for old in archive.parent.glob(others):
+        if old != archive and time.time() - old.stat().st_mtime > _KEEP_SECONDS:
+            old.unlink()
 
 
 def _trust(environment: Mapping[str, str]) -> list[str]:

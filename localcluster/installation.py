@@ -30,7 +30,7 @@ from localcluster.errors import ComponentFailed
 from localcluster.forwarder import POLL_SECONDS as PROBE_SECONDS
 from localcluster.forwarder import Backend, Forwarder
 from localcluster.ports import LOOPBACK, ReservedPort, reserve_port
-from localcluster.process import Supervisor
+from localcluster.process import Supervised, Supervisor
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 #: Time for a Python process to start on a loaded machine.
@@ -43,45 +43,19 @@ POLL_SECONDS: Final = 0.05
 NO_AUTHORITIES: Final = {"SSL_CERT_FILE": os.devnull}
 
 
-class Process:
-    """One process, under the supervisor that ends it when its owner is gone."""
+class Process(Supervised):
+    """A program of this project."""
 
     def __init__(
         self, name: str, argv: Sequence[str], supervisor: Supervisor, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.name = name
-        self.argv = tuple(argv)
+        super().__init__(name, argv, supervisor)
         self.environment = dict(environment or {})
-        self.pid = 0
-        self._supervisor = supervisor
-
-    @property
-    def log(self) -> Path:
-        """The file with the process's output."""
-        return self._supervisor.log(self.name)
-
-    @property
-    def running(self) -> bool:
-        """Whether the process is there (it may be paused)."""
-        return self.pid != 0 and self._supervisor.exit_code(self.name) is None
 
     def start(self) -> None:
         """Start the process."""
         own = {"HOME": str(self._supervisor.folder), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         self.pid = self._supervisor.start(self.name, self.argv, own | NO_AUTHORITIES | self.environment)
-
-    def pause(self) -> None:
-        """Stop it in its tracks (SIGSTOP)."""
-        self._supervisor.signal(self.name, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
-        self._supervisor.signal(self.name, signal.SIGCONT)
-
-    async def kill(self) -> None:
-        """End it at once (SIGKILL)."""
-        self._supervisor.signal(self.name, signal.SIGKILL)
-        await self.ended()
 
     async def stop(self) -> int:
         """Ask it to stop in order (SIGTERM) and wait; returns its exit code."""

@@ -64,8 +64,8 @@ class MakeKubeconfig(Protocol):
 class Node:
     """A node for one control plane: `ControlPlane(node=Node())` does the rest."""
 
-    def __init__(self, programs: NodePrograms | None = None) -> None:
-        self._programs = programs
+    def __init__(self) -> None:
+        self._programs: NodePrograms | None = None
         self.components: dict[str, Component] = {}
         self.address = ""
         #: The machine's end of what joins the two.
@@ -143,6 +143,8 @@ class Node:
             return any(is_ready(node) for node in await admin.list("v1/nodes")) and await self._routes()
 
         await self._start("kubelet", argv, node_is_ready, seconds=NODE_SECONDS)
+        for component in self.components.values():
+            component.check_alive()
 
     async def _routes(self) -> bool:
         """Whether kube-proxy has written its rules."""

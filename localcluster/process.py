@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -35,14 +34,16 @@ _KEEP_LOGS_SECONDS = 24 * 3600
 _ANSWER_SECONDS = 60.0
 #: To end it kills a node's processes and deletes the many files of its layers.
 _CLOSE_SECONDS = 300.0
+#: The kernel ends what is killed, when it comes to it.
+_KILL_SECONDS = 240.0
 
 
 class Supervisor:
     """A supervisor process and the folder that it deletes when it ends."""
 
-    def __init__(self, *, prefix: str = FOLDER_PREFIX) -> None:
-        sweep(prefix)
-        self.folder = Path(tempfile.mkdtemp(prefix=prefix))
+    def __init__(self) -> None:
+        sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
         self.logs = self.folder / "logs"
         self.logs.mkdir()
         self._mutex = threading.Lock()
@@ -141,7 +142,9 @@ class Supervisor:
             self._process.kill()
             self._process.wait()
         if not keep_logs:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            # Of one that was killed: what it names elsewhere goes as well.
+            with contextlib.suppress(OSError):
+                delete(self.folder)
 
     def _ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         with self._mutex:
@@ -159,6 +162,39 @@ class Supervisor:
 
     def _gone(self) -> LocalClusterError:
         return LocalClusterError(f"the supervisor process {self._process.pid} of {self.folder} is gone")
+
+
+class Supervised:
+    """One process under a supervisor, which ends it when its owner is gone; a subclass starts it, as `pid`."""
+
+    def __init__(self, name: str, argv: Sequence[str], supervisor: Supervisor) -> None:
+        self.name = name
+        self.argv = tuple(argv)
+        self.pid = 0
+        self._supervisor = supervisor
+
+    @property
+    def log(self) -> Path:
+        """The file with the process's output."""
+        return self._supervisor.log(self.name)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there (it may be paused)."""
+        return self.pid != 0 and self._supervisor.exit_code(self.name) is None
+
+    def pause(self) -> None:
+        """Stop it in its tracks (SIGSTOP): an address of it accepts connections, nobody answers."""
+        self._supervisor.signal(self.name, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._supervisor.signal(self.name, signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """End it at once (SIGKILL), and wait until it is gone."""
+        self._supervisor.signal(self.name, signal.SIGKILL)
+        await self._supervisor.ended(self.name, _KILL_SECONDS)
 
 
 def _watch(pid: int) -> int | None:
@@ -184,13 +220,13 @@ def is_running(folder: Path) -> bool:
     return False
 
 
-def sweep(prefix: str = FOLDER_PREFIX) -> None:
+def sweep() -> None:
     """Delete the folders of supervisors that were killed together with their owner, what they name, and old logs.
 
     Kept logs have no lock, nor has a folder whose supervisor is just starting:
     those go when they are a day old.
     """
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError):
             state = folder.stat()
             if state.st_uid != os.getuid() or is_running(folder):

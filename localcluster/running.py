@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import http.client
 import json
 import os
 import signal
+import ssl
 import time
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +23,8 @@ DEFAULT_NAME = "default"
 #: A node's layers are many files to delete.
 _STOP_SECONDS = 300.0
 _POLL_SECONDS = 0.02
+#: A paused API server takes the connection and says nothing.
+_ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,22 @@ class Running:
     def has_node(self) -> bool:
         """Whether pods run on it."""
         return (self.folder / "node" / "pid").exists()
+
+    def answers(self) -> bool:
+        """Whether its API server takes requests; the processes may live on without it."""
+        try:
+            config = json.loads(self.kubeconfig.read_text())
+            authority = config["clusters"][0]["cluster"]["certificate-authority-data"]
+            headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
+            request = urllib.request.Request(f"{self.url}/readyz", headers=headers)
+            trust = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
+            opener = urllib.request.build_opener(
+                urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+            )
+            with opener.open(request, timeout=_ANSWER_SECONDS):
+                return True
+        except (OSError, http.client.HTTPException):  # whoever ends it takes its kubeconfig away as well
+            return False
 
     def stop(self) -> None:
         """End it and delete its data.

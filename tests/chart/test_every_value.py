@@ -39,7 +39,10 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "config": ({"gracefulShutDown": "20s"}, NONE),
     "rings": (RING["rings"], NONE),
     "certificates.source": ("certManager", NONE),
-    "certificates.certManager.issuerRef": ({"kind": "ClusterIssuer", "name": "company"}, MANAGER),
+    "certificates.certManager.issuerRef": (
+        {"kind": "AWSPCAClusterIssuer", "name": "company", "group": "awspca.cert-manager.io"},
+        MANAGER,
+    ),
     "certificates.certManager.duration": ("1000h", MANAGER),
     "certificates.certManager.renewBefore": ("100h", MANAGER),
     "certificates.secret.name": ("other-tls", SECRET),
@@ -49,6 +52,8 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "uninstall.cleanup": (False, NONE),
     "hooks.resources": ({"limits": {"memory": "1Gi"}}, NONE),
     "hooks.activeDeadlineSeconds": (60, NONE),
+    "hooks.podAnnotations": ({"note": "c"}, NONE),
+    "hooks.podLabels": ({"team": "b"}, NONE),
     "rbac.create": (False, OPTIONS["no hooks"]),
     "rbac.viewer.create": (False, NONE),
     "rbac.viewer.aggregateToView": (True, NONE),
@@ -192,6 +197,10 @@ def plural(kind: str) -> str:
             "podLabels has app.kubernetes.io/instance, a label that the chart",
         ),
         (
+            {"hooks": {"podLabels": {"app.kubernetes.io/component": "x"}}},
+            "hooks.podLabels has app.kubernetes.io/component, a label that the chart",
+        ),
+        (
             {"metrics": {"dashboard": {"labels": {"helm.sh/chart": "x"}}}},
             "metrics.dashboard.labels has helm.sh/chart, a label that the chart",
         ),
@@ -206,6 +215,14 @@ def plural(kind: str) -> str:
         (
             merge(POLICY, {"admissionPolicy": {"actions": ["Deny", "Warn"]}}),
             "admissionPolicy.actions has Deny and Warn",
+        ),
+        (
+            {"metrics": {"serviceMonitor": {"enabled": True, "interval": "1m", "scrapeTimeout": "61s"}}},
+            "metrics.serviceMonitor.scrapeTimeout is 61s, longer than interval, 1m",
+        ),
+        (
+            set_in("certificates", {"source": "certManager", "certManager": {"issuerRef": {"kind": "ClusterIssuer"}}}),
+            "certificates.certManager.issuerRef has no name",
         ),
     ],
 )

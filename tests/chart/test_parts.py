@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from localcluster import AdminClient
-from tests.chart.helm import CONTROLLER, NAMESPACE, SHARDER, Documents, Helm, HelmFailed, merge
+from tests.chart.helm import CONTROLLER, NAMESPACE, SHARDER, Documents, Helm, HelmFailed, find, merge
 from tests.chart.options import OPTIONS
 from tests.chart.releases import CONFIG_RING, RINGS, Cluster, free_ports, ring_is, running
 from tests.chart.test_values import EXAMPLE
@@ -55,6 +55,21 @@ def test_another_version_of_the_chart_replaces_no_pod(helm: Helm, tmp_path: Path
 
     assert before["metadata"]["labels"] != after["metadata"]["labels"]
     assert before["spec"] == after["spec"]
+
+
+@charts
+def test_a_rings_resources_have_their_group(helm: Helm, chart: Path) -> None:
+    """The API server fills the empty one in, and whoever compares lists with manifests (Argo CD) finds a difference."""
+    ring = {"resources": [{"resource": "secrets", "controlledResources": [{"resource": "configmaps"}]}]}
+    values = {"rings": {"one": ring}} if chart == SHARDER else merge(CHECKSUM, {"ring": ring})
+
+    assert find(helm.render(values, chart=chart), "ClusterRing")["spec"]["resources"] == [
+        {
+            "group": "",
+            "resource": "secrets",
+            "controlledResources": [{"group": "", "resource": "configmaps"}],
+        }
+    ]
 
 
 def test_an_autoscaler_has_the_number_of_shards_to_itself(helm: Helm) -> None:

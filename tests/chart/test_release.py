@@ -338,6 +338,7 @@ async def test_notes_say_what_to_do_next(cluster: Cluster) -> None:
     assert "sharder rbac --service-account elsewhere/sharder -f - < my-ring.yaml | kubectl apply -f -" in first
     second = await notes(RING, OPTIONS["certManager"])
     assert re.search(r"clusterring/checksum(.|\n)*get certificate", second)
+    assert "cert-manager makes" not in await notes(OPTIONS["webhook off"], OPTIONS["certManager"])
     third = await notes(OPTIONS["webhook off"], OPTIONS["one replica"], OPTIONS["no rbac"])
     assert re.search(r"webhook is off(.|\n)*With one replica(.|\n)*apply rbac/sharder.yaml", third)
     assert "crds.upgrade is false" in third

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from localcluster import AdminError, ComponentFailed, ControlPlane
 from localcluster.ports import LOOPBACK
-from localcluster.process import FOLDER_PREFIX, sweep
+from localcluster.process import sweep
 
 #: For what takes milliseconds, on a machine that is busy with other things.
 PATIENCE_SECONDS = 120.0
@@ -123,12 +123,21 @@ async def test_after_compaction_and_restart_an_old_watch_is_gone(breakable: Cont
         assert "too old resource version" in answer
 
 
-async def test_a_component_that_cannot_start_names_its_log_and_leaves_no_process() -> None:
-    plane = ControlPlane(apiserver_extra=["--no-such-flag"])
-    with pytest.raises(ComponentFailed, match="unknown flag: --no-such-flag") as raised:
+@pytest.mark.parametrize(
+    ("plane", "component", "said"),
+    [
+        (ControlPlane(apiserver_extra=["--no-such-flag"]), "kube-apiserver", "unknown flag: --no-such-flag"),
+        (ControlPlane(controllers=["no-such"]), "kube-controller-manager", "is not in the list of known controllers"),
+    ],
+    ids=["API server", "controller manager"],
+)
+async def test_a_component_that_cannot_start_names_its_log_and_leaves_no_process(
+    plane: ControlPlane, component: str, said: str
+) -> None:
+    with pytest.raises(ComponentFailed, match=said) as raised:
         await plane.start()
     try:
-        log = plane.logs / "kube-apiserver.log"
+        log = plane.logs / f"{component}.log"
         assert str(log) in str(raised.value)
         assert log.exists()
         assert not _alive(plane.etcd.pid)
@@ -163,14 +172,14 @@ def test_nothing_outlives_an_owner_that_is_killed(victims: list[str]) -> None:
     if "supervisor" in victims:
         # Nobody was left to delete the folder: the next control plane does.
         assert folder.exists()
-        sweep(FOLDER_PREFIX)
+        sweep()
     _wait_until(lambda: not folder.exists())
     # A killed process gives its port back a moment after it has turned into a zombie.
     _wait_until(lambda: _is_free(int(told["url"].rpartition(":")[2])))
 
 
 async def test_a_sweep_spares_what_is_running(breakable: ControlPlane) -> None:
-    sweep(FOLDER_PREFIX)
+    sweep()
     assert breakable.admin_kubeconfig.exists()
 
 

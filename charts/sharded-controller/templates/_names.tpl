@@ -72,6 +72,74 @@ well, but only after Helm has written the roles of the new way, with which the r
 {{- toJson $problems }}
 {{- end }}
 
+{{/*
+The Deployment or StatefulSet that is there for this one, as a JSON list: the one of its name, which Helm reads anyway.
+Where there is none, its name or kind has changed, and all of the namespace are listed, which Helm needs no right for. A
+release may hold the chart several times, under an alias each.
+*/}}
+{{- define "sharded-controller.live" -}}
+{{- $found := list }}
+{{- $named := lookup "apps/v1" .Values.kind .Release.Namespace (include "sharded-controller.name" .) }}
+{{- range $kind := list .Values.kind (ternary "Deployment" "StatefulSet" (eq .Values.kind "StatefulSet")) }}
+{{- if not (or $named $found) }}
+{{- range dig "items" list (lookup "apps/v1" $kind $.Release.Namespace "") }}
+{{- $labels := default dict .metadata.labels }}
+{{- if and (eq (get $labels "app.kubernetes.io/instance") $.Release.Name) (regexMatch (printf "^%s-[0-9]+[.]" $.Chart.Name) (get $labels "helm.sh/chart")) }}
+{{- $found = append $found (set . "kind" $kind) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson (ternary (list $named) $found (not (empty $named))) }}
+{{- end }}
+
+{{/*
+Shards of this release that run, and whose ring would get another name or be deleted; a JSON list of problems. While their
+pods are replaced one by one, those of both rings would work on one object; without a ring nobody gives them any. Deployments
+count no pods that are about to end where Kubernetes is older than 1.35, hence the command that waits for them.
+*/}}
+{{- define "sharded-controller.ring.checkRenamed" -}}
+{{- $problems := list }}
+{{- $ring := include "sharded-controller.ring" . }}
+{{- $live := list }}
+{{- if and .Release.IsUpgrade (ne (toString .Values.ring.checkRenamed) "false") }}
+{{- $live = include "sharded-controller.live" . | fromJsonArray }}
+{{- end }}
+{{- range $live }}
+{{- $is := get (default dict .metadata.labels) "alpha.sharding.timebertt.dev/clusterring" }}
+{{- $pods := add (dig "spec" "replicas" 1 .) (dig "status" "replicas" 0 .) (dig "status" "terminatingReplicas" 0 .) }}
+{{- if and $is (ne $is $ring) (gt (int $pods) 0) }}
+{{- $selector := list }}
+{{- range $label, $value := .spec.selector.matchLabels }}
+{{- $selector = append $selector (printf "%s=%s" $label $value) }}
+{{- end }}
+{{- $stop := printf "kubectl -n %s scale %s/%s --replicas=0" $.Release.Namespace (lower .kind) .metadata.name }}
+{{- $wait := printf "kubectl -n %s wait --for=delete pod -l %s --timeout=5m" $.Release.Namespace (join "," $selector) }}
+{{- $again := ternary "; replicas is empty, so scale up again after that: an autoscaler leaves 0 as it is" "" (empty (toString $.Values.replicas)) }}
+{{- $problems = append $problems (printf "the ring would be %s, but the shards of %s %s work for ring %s, and those of both rings would work on the same objects while they are replaced: keep ring.name %s, or stop them first (%s), wait until the last pod is gone (%s), and upgrade then%s" $ring .kind .metadata.name $is $is $stop $wait $again) }}
+{{- else if and $is (gt (int $pods) 0) (not $.Values.ring.create) (hasKey (default dict .metadata.annotations) "alpha.sharding.timebertt.dev/declares-clusterring") ($.Capabilities.APIVersions.Has "sharding.timebertt.dev/v1alpha1/ClusterRing") }}
+{{- $declared := lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" $ring }}
+{{- if and $declared (ne (dig "metadata" "annotations" "helm.sh/resource-policy" "" $declared) "keep") }}
+{{- $problems = append $problems (printf "ring.create is false, but the ring %s came with this release, so that Helm would delete it and its role while the shards of %s %s work for it: have Helm keep them (kubectl annotate clusterring/%s clusterrole/sharding:clusterring:%s clusterrolebinding/sharding:clusterring:%s helm.sh/resource-policy=keep), and upgrade then" $ring .kind .metadata.name $ring $ring $ring) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $problems }}
+{{- end }}
+
+{{/* A ring's resources, each with its group: what the API server fills in, Argo CD takes for a difference. */}}
+{{- define "sharded-controller.resources" -}}
+{{- $all := list }}
+{{- range . }}
+{{- $each := set (merge dict .) "group" (default "" .group) }}
+{{- with .controlledResources }}
+{{- $_ := set $each "controlledResources" (include "sharded-controller.resources" . | fromYamlArray) }}
+{{- end }}
+{{- $all = append $all $each }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
 {{/* What values.schema.json cannot say. */}}
 {{- define "sharded-controller.check" -}}
 {{- $problems := list }}
@@ -97,6 +165,7 @@ well, but only after Helm has written the roles of the new way, with which the r
 {{- $fixed := dict "root" . "ring" $ring "where" "ring" "assignment" $assignment "hashBy" $hashBy }}
 {{- $problems = concat $problems (include "sharded-controller.fixedProblems" $fixed | fromJsonArray) }}
 {{- end }}
+{{- $problems = concat $problems (include "sharded-controller.ring.checkRenamed" . | fromJsonArray) }}
 {{- $name := include "sharded-controller.name" . }}
 {{- if gt (len $name) 52 }}
 {{- $problems = append $problems (printf "the name %s is too long for shards to be named after it: set name, up to 52 characters" $name) }}

@@ -22,6 +22,13 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- if and .Values.metrics.serviceMonitor.enabled (regexMatch "^(127\\.|localhost:|\\[::1\\]:)" $metrics) }}
 {{- $problems = append $problems (printf "metrics.serviceMonitor is enabled, but config.metrics.bindAddress is %s, where Prometheus does not reach it: use one such as :8080" $metrics) }}
 {{- end }}
+{{- with .Values.metrics.serviceMonitor }}
+{{- if and .enabled .interval .scrapeTimeout }}
+{{- if gt (include "sharder.seconds" .scrapeTimeout | float64) (include "sharder.seconds" .interval | float64) }}
+{{- $problems = append $problems (printf "metrics.serviceMonitor.scrapeTimeout is %s, longer than interval, %s, which Prometheus does not take: make it shorter" .scrapeTimeout .interval) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $problems = concat $problems (include "sharder.webhookProblems" . | fromJsonArray) (include "sharder.electionProblems" . | fromJsonArray) }}
 {{- if dig "webhook" "server" "certDir" "" $config }}
 {{- if eq .Values.certificates.source "selfManaged" }}
@@ -40,6 +47,10 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- $problems = append $problems (printf "config.webhook.config.annotations has %s: %s, but the certificate of this chart is %s/sharder-webhook: leave the annotation out" $annotation $given $.Release.Namespace) }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- $issuer := .Values.certificates.certManager.issuerRef }}
+{{- if and (eq .Values.certificates.source "certManager") $issuer (not (get (default dict $issuer) "name")) }}
+{{- $problems = append $problems "certificates.certManager.issuerRef has no name: say which issuer, or leave it empty for a self-signed one" }}
 {{- end }}
 {{- if eq .Values.certificates.source "secret" }}
 {{- if not .Values.certificates.secret.name }}
@@ -77,7 +88,7 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- $fixed := dict "root" $ "ring" $name "where" (printf "rings.%s" $name) "assignment" (default "Labels" $ring.assignment) "hashBy" (default "" $ring.hashBy) }}
 {{- $problems = concat $problems (include "sharder.fixedProblems" $fixed | fromJsonArray) }}
 {{- end }}
-{{- $problems = concat $problems (include "sharder.portProblems" . | fromJsonArray) (include "sharder.labelProblems" . | fromJsonArray) }}
+{{- $problems = concat $problems (include "sharder.removedProblems" . | fromJsonArray) (include "sharder.portProblems" . | fromJsonArray) (include "sharder.labelProblems" . | fromJsonArray) }}
 {{- $grace := dig "gracefulShutDown" "" $config | default "15s" }}
 {{- if ge (include "sharder.seconds" $grace | float64) (float64 .Values.terminationGracePeriodSeconds) }}
 {{- $problems = append $problems (printf "terminationGracePeriodSeconds is %d, but a replica takes up to config.gracefulShutDown, %s, to hand over: make it longer" (int .Values.terminationGracePeriodSeconds) $grace) }}
@@ -185,12 +196,13 @@ What values.schema.json cannot say: values that are fine each for itself and wro
 {{- end }}
 {{- $labels := dict
   "podLabels" .Values.podLabels
+  "hooks.podLabels" .Values.hooks.podLabels
   "metrics.serviceMonitor.labels" .Values.metrics.serviceMonitor.labels
   "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels
   "metrics.dashboard.labels" .Values.metrics.dashboard.labels
 }}
 {{- range $where := keys $labels | sortAlpha }}
-{{- $own := include (ternary "sharder.podLabels" "sharder.labels" (eq $where "podLabels")) $ | fromYaml }}
+{{- $own := include (ternary "sharder.podLabels" "sharder.labels" (hasSuffix "podLabels" $where)) $ | fromYaml }}
 {{- range $label := keys (get $labels $where) | sortAlpha }}
 {{- if hasKey $own $label }}
 {{- $problems = append $problems (printf "%s has %s, a label that the chart sets itself: leave it out" $where $label) }}

@@ -80,7 +80,16 @@ spec:
   {{- end }}
   template:
     metadata:
-      labels: {app.kubernetes.io/name: sharder, app.kubernetes.io/component: hook}
+      labels:
+        app.kubernetes.io/name: sharder
+        app.kubernetes.io/component: hook
+        {{- with merge dict (default dict $root.Values.hooks.podLabels) (default dict $root.Values.podLabels) }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with merge dict (default dict $root.Values.hooks.podAnnotations) (default dict $root.Values.podAnnotations) }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     spec:
       serviceAccountName: {{ .name | quote }}
       automountServiceAccountToken: true
@@ -89,6 +98,9 @@ spec:
       {{- with $root.Values.imagePullSecrets }}
       imagePullSecrets:
         {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $root.Values.priorityClassName }}
+      priorityClassName: {{ . | quote }}
       {{- end }}
       securityContext:
         {{- toYaml $root.Values.podSecurityContext | nindent 8 }}
@@ -113,6 +125,11 @@ spec:
       {{- end }}
       {{- with $root.Values.tolerations }}
       tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with pick (default dict $root.Values.affinity) "nodeAffinity" }}
+      affinity:
+        {{- /* What keeps replicas apart is not for a Job: it would find no node where each has one of them. */}}
         {{- toYaml . | nindent 8 }}
       {{- end }}
 {{- end }}

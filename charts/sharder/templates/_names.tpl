@@ -93,3 +93,38 @@ well, but only after Helm has written the roles of the new way, with which the r
 {{- end }}
 {{- toJson $problems }}
 {{- end }}
+
+{{/*
+Rings of this release that would be deleted while they have shards; a JSON list of problems. Shards go on with what they
+have, and those of a ring over the same resources, such as this one under another name, would work on it too. Which rings
+the release has its Deployment says: Helm reads both, so this takes no right besides.
+*/}}
+{{- define "sharder.removedProblems" -}}
+{{- $problems := list }}
+{{- if and .Release.IsUpgrade (.Capabilities.APIVersions.Has "sharding.timebertt.dev/v1alpha1/ClusterRing") }}
+{{- $deployment := lookup "apps/v1" "Deployment" .Release.Namespace (include "sharder.name" .) }}
+{{- range $name := dig "metadata" "annotations" "alpha.sharding.timebertt.dev/clusterrings" "" $deployment | splitList "," | compact }}
+{{- if not (hasKey (default dict $.Values.rings) $name) }}
+{{- $ring := lookup "sharding.timebertt.dev/v1alpha1" "ClusterRing" "" $name }}
+{{- $shards := dig "status" "availableShards" 0 $ring | int }}
+{{- if and $shards (ne (dig "metadata" "annotations" "helm.sh/resource-policy" "" $ring) "keep") }}
+{{- $problems = append $problems (printf "rings has no %s any more, but that ring has %d shards, which go on with its objects beside those of any other ring: stop them first, or leave it in; where somebody else is to declare it, have Helm keep it and its role (kubectl annotate clusterring/%s clusterrole/sharding:clusterring:%s clusterrolebinding/sharding:clusterring:%s helm.sh/resource-policy=keep); if nobody counts its shards any more, kubectl delete clusterring %s" $name $shards $name $name $name $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $problems }}
+{{- end }}
+
+{{/* A ring's resources, each with its group: what the API server fills in, Argo CD takes for a difference. */}}
+{{- define "sharder.resources" -}}
+{{- $all := list }}
+{{- range . }}
+{{- $each := set (merge dict .) "group" (default "" .group) }}
+{{- with .controlledResources }}
+{{- $_ := set $each "controlledResources" (include "sharder.resources" . | fromYamlArray) }}
+{{- end }}
+{{- $all = append $all $each }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import http.client
+import os
+import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from localcluster import cli, images
+from localcluster.binaries import cache_home
 from localcluster.cli import main
 from localcluster.components import feature_gate_flags, parse_feature_gates
 from localcluster.errors import LocalClusterError
 from localcluster.images import Image, full_name
+from localcluster.kubeconfig import Cluster, token_credentials, write_kubeconfig
+from localcluster.ports import LOOPBACK
 from localcluster.running import DEFAULT_NAME, Running
+from shardsdk.serving.x509 import make_authority
 from shardsdk.version import VERSION
 
 
@@ -42,6 +51,7 @@ def test_the_projects_images_are_called_as_the_charts_call_them() -> None:
 @pytest.fixture
 def without_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A control plane is running, and no node."""
+    monkeypatch.setattr(Running, "answers", lambda _: True)
     running = Running(DEFAULT_NAME, tmp_path, "https://127.0.0.1:1")
     monkeypatch.setattr(cli, "find_running", lambda _: running)
 
@@ -68,6 +78,76 @@ def test_a_folder_without_dockerfile_is_named(monkeypatch: pytest.MonkeyPatch, t
         images.build_folder(tmp_path, "checksum:1")
 
 
+@pytest.mark.parametrize("command", ["up", "status"])
+def test_one_without_an_api_server_is_not_said_to_run(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"https://{LOOPBACK}:1"
+    authority = make_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem
+    running = Running(DEFAULT_NAME, tmp_path, url)
+    write_kubeconfig(running.kubeconfig, Cluster(url, authority), "admin", token_credentials("t"))
+    monkeypatch.setattr(cli, "find_running", lambda _: running)
+
+    assert main([command]) == 1
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"is not ready; logs: {tmp_path}/logs; end it: python -m localcluster down --name default" in said.err
+
+
+@pytest.mark.parametrize("failure", [http.client.BadStatusLine(""), FileNotFoundError()])
+def test_one_that_breaks_off_or_goes_away_meanwhile_does_not_answer(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise failure
+
+    url = f"https://{LOOPBACK}:1"
+    running = Running(DEFAULT_NAME, tmp_path, url)
+    if isinstance(failure, http.client.HTTPException):
+        authority = make_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem
+        write_kubeconfig(running.kubeconfig, Cluster(url, authority), "admin", token_credentials("t"))
+        monkeypatch.setattr(urllib.request.OpenerDirector, "open", fails)
+
+    assert not running.answers()
+
+
+class _Builder:
+    """Builds what is asked for, as buildah."""
+
+    environment: Mapping[str, str] = {}
+
+    def has(self, image: str) -> bool:
+        return True
+
+    def run(self, *arguments: str) -> str:
+        if arguments[0] == "push":
+            Path(arguments[-1].split(":")[1]).touch()
+        return "id"
+
+
+def test_of_archives_that_were_built_from_a_folder_old_ones_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(images, "_check_tools", lambda: None)
+    monkeypatch.setattr(images, "_arguments", lambda *_: [])
+    monkeypatch.setattr(images._Buildah, "of", lambda *_: _Builder())
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    own = cache_home(environment) / "images"
+    own.mkdir(parents=True)
+    for name in ("docker.io_library_old_1.tar", "docker.io_library_new_1.tar", "controller-sharding-0123456789ab.tar"):
+        (own / name).touch()
+        if "new" not in name:
+            os.utime(own / name, (0, 0))
+    (tmp_path / "Dockerfile").touch()
+
+    _, archive = images.build_folder(tmp_path, "mine:1", environment, tell=print)
+
+    assert {each.name for each in own.glob("*.tar")} == {
+        archive.name,
+        "docker.io_library_new_1.tar",
+        "controller-sharding-0123456789ab.tar",
+    }
+
+
 def test_feature_gates_become_one_flag_of_the_api_server() -> None:
     gates = parse_feature_gates("WatchList=false, ShardedListAndWatch=true,")
     assert gates == {"WatchList": False, "ShardedListAndWatch": True}
@@ -91,6 +171,7 @@ def test_one_that_runs_with_other_feature_gates_is_not_handed_out(
 ) -> None:
     running = Running(DEFAULT_NAME, tmp_path, "https://127.0.0.1:1", {"WatchList": False})
     monkeypatch.setattr(cli, "find_running", lambda _: running)
+    monkeypatch.setattr(Running, "answers", lambda _: True)
     assert main(["up", "--feature-gates", "WatchList=true"]) == 1
     assert "runs with --feature-gates WatchList=false; end it first" in capsys.readouterr().err
     assert main(["up", "--feature-gates", "WatchList=false"]) == 0

@@ -99,6 +99,15 @@ def test_the_build_asks_for_one_version_and_leaves_only_the_program(tmp_path: Pa
     assert _leftovers(target) == ["helm-v3", "helm.lock"]
 
 
+def test_leftovers_of_a_killed_build_are_deleted(tmp_path: Path) -> None:
+    target = tmp_path / "cache" / "helm-v3" / "helm"
+    (target.parent.parent / ".helm-killed" / "cache").mkdir(parents=True)
+
+    build_helm(target, _go(tmp_path, 'echo > "$GOBIN/helm"'), print)
+
+    assert _leftovers(target) == ["helm-v3", "helm.lock"]
+
+
 def test_a_failed_build_says_what_to_do_and_leaves_nothing(tmp_path: Path) -> None:
     environment = _go(tmp_path, "echo 'no such module' >&2; exit 1")
     target = tmp_path / "cache" / "helm-v3" / "helm"
