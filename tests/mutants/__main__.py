@@ -75,24 +75,39 @@ def try_fault(name: str, seeds: int) -> dict[str, str | int]:
 
 
 def _find_by_tests(name: str, tests: tuple[str, ...]) -> str:
-    """The first test that fails with the fault planted; empty: none does.
+    """The first test that fails with the fault planted and passes without; empty: none fails.
 
     A fault that keeps tests from being collected is not found by one.
     """
-    options = ["-p", "tests.mutants.planting", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    options += ["-x", "-q", "--no-header", "--tb=no", "-rf"]
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    environment = os.environ | {ENVIRONMENT: name}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TEST_SECONDS, check=False, env=environment
-        )
-    except subprocess.TimeoutExpired:
+    done = _run(name, tests)
+    if done is None:
+        if (sane := _run("", tests)) is None or sane.returncode:
+            raise Untried("its tests do not end, and do not pass without the fault, either")
         return f"{tests[0]} (does not end)"
     failed = re.search(r"^FAILED (\S+?)(?:\[.*)?(?: - .*)?$", done.stdout, re.MULTILINE)
     if done.returncode not in (0, _FAILED) or (done.returncode == _FAILED and failed is None):
         raise Untried(f"{name}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return failed[1] if failed is not None else ""
+    if failed is None:
+        return ""
+    if (sane := _run("", (failed[1],))) is None or sane.returncode:
+        raise Untried(f"{failed[1]} does not pass without the fault, either")
+    return failed[1]
+
+
+def _run(planted: str, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
+    """How tests end with a fault planted (empty: none); `None`: not in time."""
+    options = ["-p", "tests.mutants.planting", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    options += ["-x", "-q", "--no-header", "--tb=no", "-rf"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    environment = {key: value for key, value in os.environ.items() if key != ENVIRONMENT}
+    if planted:
+        environment[ENVIRONMENT] = planted
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=TEST_SECONDS, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _find_by_schedules(name: str, seeds: int) -> dict[str, str | int]:

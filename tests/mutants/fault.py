@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`old` in the source of `module` becomes `new`; `tests` look for it, else simulated runs with this `focus`."""
+    """`old` in the source of `module` becomes `new`; `tests` look for it, else simulated runs with this `focus`.
+
+    With `ranges` these are runs of rings that assign by ranges of hashes.
+    """
 
     rule: str
     module: str
@@ -20,3 +23,4 @@ class Fault:
     new: str
     tests: tuple[str, ...] = ()
     focus: dict[str, float] = field(default_factory=dict)
+    ranges: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.mutants.changeover_faults import CHANGEOVER_FAULTS
 from tests.mutants.cutting_faults import CUTTING_FAULTS
 from tests.mutants.decision_faults import DECISION_FAULTS
 from tests.mutants.fault import Fault
@@ -19,5 +20,5 @@ from tests.mutants.sharder_faults import SHARDER_FAULTS
 
 FAULTS: Final[dict[str, Fault]] = {
     **SHARD_FAULTS, **LEASE_FAULTS, **SHARDER_FAULTS, **DECISION_FAULTS, **OPERATOR_FAULTS, **RANGES_FAULTS,
-    **CUTTING_FAULTS,
+    **CUTTING_FAULTS, **CHANGEOVER_FAULTS,
 }  # fmt: skip

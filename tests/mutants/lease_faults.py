@@ -1,4 +1,4 @@
-"""Faults planted into how a shard holds its lease, one for each rule."""
+"""Faults planted into how a lease is held, by its shard and by the sharder, one for each rule."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ KEEPER: Final = (
     "tests/unit/shardsdk/lease/test_keeper_acquires.py",
     "tests/unit/shardsdk/lease/test_keeper_reads.py",
 )
+HOLDS: Final = ("tests/unit/sharder/takeover/test_holds.py",)
 LEASE: Final = ("tests/unit/shardsdk/lease/test_shardlease.py", "tests/unit/shardsdk/lease/test_shardlease_leaving.py")
 
 LEASE_FAULTS: Final[dict[str, Fault]] = {
@@ -150,5 +151,48 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
         "return promised_at is not None and promised_at == self.spec.renew_time",
         "return promised_at is not None",
         ("tests/contracts/test_leases.py", "tests/unit/sharder/core/test_shards.py"),
+    ),
+    "AN_ERROR_CREATED_NOTHING": Fault(
+        "a lease whose creation was answered with a 5xx may come to be, also for who is about to leave",
+        "shardsdk.lease.tenure",
+        "rejected = isinstance(request, Write) and not may_be_executed(error)",
+        "rejected = isinstance(request, Write)",
+        ("tests/unit/shardsdk/lease/test_tenure_seeking.py",),
+    ),
+    # -- the sharder's holds on them -------------------------------------------
+    "SHARDERS_HOLD_MISSES_NOTHING": Fault(
+        "the sharder's hold is shorter by what the leader's machine has missed",
+        "sharder.takeover.fences",
+        "self.until - self.clock.monotonic() - (lapses_of(self.clock).seconds - self.missed)",
+        "self.until - self.clock.monotonic()",
+        HOLDS,
+    ),
+    "FORGET_AND_STILL_HOLD": Fault(
+        "under a hold on a lease that is gone nothing more is written",
+        "sharder.takeover.records",
+        "        if record is not None:\n            record.drop()\n",
+        "",
+        HOLDS,
+    ),
+    "ONE_RENEWAL_IS_ALL": Fault(
+        "what a name with several leases has moves once each of them was renewed",
+        "sharder.takeover.controller",
+        "all([await self._renew(key) for key in keys])",
+        "any([await self._renew(key) for key in keys])",
+        HOLDS,
+    ),
+    "DELETE_ANY_VERSION": Fault(
+        "an orphaned lease is deleted in the version that was seen",
+        "sharder.takeover.lease_client",
+        "                resource_version=meta.resource_version,\n",
+        "",
+        ("tests/unit/sharder/takeover/test_controller.py",),
+    ),
+    "WRITE_WHILE_STOPPING": Fault(
+        "a leader that waits for what it has sent, to hand over, begins no other write",
+        "sharder.takeover.fences",
+        "return 0.0 if self.shut else self.fence.remaining()",
+        "return self.fence.remaining()",
+        ("tests/unit/sharder/rings/test_stopping.py",),
     ),
 }

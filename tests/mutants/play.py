@@ -9,10 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from tests.mutants import planting
 from tests.mutants.fault import Fault
 from tests.mutants.faults import FAULTS
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Plan
 
 
 def main() -> int:
@@ -28,16 +32,22 @@ def main() -> int:
         planting.plant(fault)
     from tests.simulation.bugs import Bug
     from tests.simulation.running import plan_of, run_plan
-    from tests.simulation.schedule import draw_plan
 
     bug = None if fault is not None else Bug[options.name]
     for seed in range(options.first, options.first + options.runs):
-        plan = draw_plan(seed, fault.focus) if fault is not None and fault.focus else plan_of(seed, bug)
+        plan = plan_of(seed, bug) if fault is None else _plan_of(seed, fault)
         outcome = run_plan(plan, None if options.unplanted else bug)
         if outcome.violations:
             sys.stdout.write(json.dumps({"seed": seed, "rule": outcome.violations[0].rule}) + "\n")
             return 1
     return 0
+
+
+def _plan_of(seed: int, fault: Fault) -> Plan:
+    from tests.simulation.ranges.drawing import draw_ranges_plan
+    from tests.simulation.schedule import draw_plan
+
+    return (draw_ranges_plan if fault.ranges else draw_plan)(seed, fault.focus or None)
 
 
 if __name__ == "__main__":

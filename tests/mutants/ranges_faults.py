@@ -300,8 +300,15 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "BELIEVE_A_SERVER_THAT_STARTS": Fault(
         "what an API server refuses that is not ready is asked again",
         "shardsdk.lease.ring",
-        "if ready or clock.monotonic() >= began + STARTING_SECONDS:",
+        "if self._ready or self._clock.monotonic() >= self._began + STARTING_SECONDS:",
         "if True:",
         ("tests/unit/shardsdk/lease/test_ring.py",),
+    ),
+    "KEEP_WHAT_HAS_ENDED": Fault(
+        "a range is given away as soon as what ran there has ended",
+        "shardsdk.ranges.holder",
+        "await self._ended(ranges)\n",
+        "await self._ended(ranges)\n        await self._clock.sleep(25.0)\n",
+        ranges=True,
     ),
 }

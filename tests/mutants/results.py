@@ -21,9 +21,10 @@ _HEAD: Final = """# Planted faults
 <!-- Printed by `make mutants`. -->
 
 How good are the tests? Each row is a fault that `make mutants` plants into a copy of the code in memory: one rule of
-the protocol, broken in one place. Then it runs tests, or simulated clusters with random schedules, until one fails.
-`make mutants ARGS='--only NAME'` tries one again with up to {most} schedules, `ARGS=--again` all of them. Where a row
-says *not found*, neither the tests that are meant for it nor so many schedules noticed.
+the protocol, broken in one place. Then it runs tests, or simulated clusters with random schedules, until one fails
+that passes without the fault. `make mutants ARGS='--only NAME'` tries one again with up to {most} schedules,
+`ARGS=--again` all of them. Where a row says *not found*, neither the tests that are meant for it nor so many schedules
+noticed.
 
 {found} of {all} are found: {by_test} by a unit or property test, {by_seed} by simulated schedules.
 

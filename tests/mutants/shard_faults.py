@@ -170,6 +170,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "self._settled(request, self._states.get(request, state), begun)",
         DRAINS,
     ),
+    "ACKNOWLEDGED_FOR_EVER": Fault(
+        "a drain label that comes back is acknowledged, also where no watch has shown that it was gone",
+        "shardsdk.reconcile.drains",
+        "if state.drain is Drain.ACKNOWLEDGED and state.version == version:",
+        "if state.drain is Drain.ACKNOWLEDGED:",
+        ("tests/unit/shardsdk/reconcile/test_waiting_drains.py",),
+    ),
     "IDLE_BY_THE_FIRST": Fault(
         "an object is busy until the last of its reconciles has ended",
         "shardsdk.reconcile.inflight",

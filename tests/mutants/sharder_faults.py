@@ -224,6 +224,13 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "        same = await self._look_again(family)\n        await self._api.writes_settled()\n",
         GROUPS,
     ),
+    "READ_AND_FORGET": Fault(
+        "and what is older than that read begins no family",
+        "sharder.placement.handover",
+        "self._expected(family.key).wrote(family.meta, self._clock.monotonic())",
+        "pass",
+        GROUPS,
+    ),
     "ONE_FOLLOWER_IS_ALL": Fault(
         "a family waits for all children of its owner that were being written one by one when it began",
         "sharder.placement.followers",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import try_fault
+from tests.mutants import __main__ as mutants
+from tests.mutants.__main__ import Untried, try_fault
 from tests.mutants.fault import Fault
 from tests.mutants.faults import FAULTS
 from tests.mutants.planting import ROOT, Misplaced, plant, source_of
@@ -47,3 +50,16 @@ def test_none_is_missed() -> None:
 def test_a_planted_fault_is_found_by_a_test_that_is_meant_for_it(name: str) -> None:
     found = try_fault(name, seeds=0)["by"]
     assert str(found).startswith(FAULTS[name].tests[0])
+
+
+@pytest.mark.parametrize("body", ["raise AssertionError", "time.sleep(600)"], ids=["fails", "does not end"])
+def test_nothing_is_found_by_a_test_that_does_not_pass_without_the_fault(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine is busy, say, or somebody else has broken what it tests."""
+    (tmp_path / "test_it.py").write_text(f"import time\n\n\ndef test_it():\n    {body}\n")
+    monkeypatch.setitem(FAULTS, "DO_NOT_AWAIT", replace(FAULTS["DO_NOT_AWAIT"], tests=(str(tmp_path / "test_it.py"),)))
+    if "sleep" in body:
+        monkeypatch.setattr(mutants, "TEST_SECONDS", 5)
+    with pytest.raises(Untried, match="not pass without the fault"):
+        try_fault("DO_NOT_AWAIT", seeds=0)

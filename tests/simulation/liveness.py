@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from sharder.core.conditions import ConditionType
 from sharder.core.hashring import HashRing
 from sharder.core.keys import resource_key
+from sharder.core.shards import State
 from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
+from shardsdk.protocol.labels import LEASE_RING_LABEL, LEASE_STATE_LABEL, SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from tests.simulation.collecting import owner_uid
@@ -229,12 +231,28 @@ class Liveness:
                     wrong.append(f"{resource.plural} {version.key} is on {version.label(ring.shard)}, not on {home}")
                 if problem := self._problem(ring, version):
                     wrong.append(f"{resource.plural} {version.key} {problem}")
-        wrong += self._missing_pieces()
-        for version in self.world.storage.objects(CLUSTERRINGS) if not self.world.poison.any else ():
-            conditions = {each["type"]: each["status"] for each in version.doc.get("status", {}).get("conditions", [])}
-            if conditions.get("Settled") != "True":
-                wrong.append(f"ring {version.key.name} does not say that it is settled: {conditions}")
-        return wrong
+        return [*wrong, *self._missing_pieces(), *self._wrong_with_status()]
+
+    def _wrong_with_status(self) -> Iterator[str]:
+        """What rings and the leases of shards do not say although it is so, while nothing has to be mended."""
+        if self.world.poison.any:
+            return
+        for version in self.world.storage.objects(CLUSTERRINGS):
+            generation, told = version.doc["metadata"]["generation"], version.doc.get("status", {})
+            conditions = {each["type"]: each for each in told.get("conditions", [])}
+            for kind in ConditionType:
+                said = conditions.get(kind, {})
+                if (said.get("status"), said.get("observedGeneration")) != ("True", generation):
+                    yield f"ring {version.key.name} does not say {kind} of generation {generation}: {said}"
+        for version in self.world.storage.objects(LEASES):
+            if version.label(LEASE_RING_LABEL) is not None:
+                lease: Lease = version.decode(Lease)
+                states = (State.READY,) if lease.held_by_shard else (State.DEAD, State.ORPHANED)
+                if lease.holder == SHARDER_HOLDER:
+                    yield f"lease {version.key} is in the sharder's name"
+                elif version.label(LEASE_STATE_LABEL) not in states:
+                    state = version.label(LEASE_STATE_LABEL)
+                    yield f"lease {version.key}, of {lease.holder or 'nobody'}, is labelled {state}"
 
     def _missing_pieces(self) -> Iterator[str]:
         for main in self.world.storage.objects(MAIN_OF["family"]):

@@ -61,6 +61,17 @@ DECLARED: Final = (
     *(f"broken {each.name}" for each in Broken),
 )
 
+#: Names that the default seeds of the tests need not reach; all others they must.
+SELDOM: Final = frozenset({
+    # Runs have no such objects and shards.
+    "decision IGNORE", "reason no_key", "reason ambiguous_shard", "reason unfit_shard",
+    # Nobody sends requests like that.
+    "admission not_ours", "admission malformed", "admission unknown_ring", "admission failed", "admission too_large",
+    "admission too_much", "admission too_slow", "admission gone",
+    # One run in fifty comes to it, or fewer.
+    "reason target_unavailable", "admission owner_unassigned", "admission owner_unread", "group not let go",
+})  # fmt: skip
+
 
 def no_marks() -> Marks:
     """Every declared name, counted zero times."""

@@ -40,6 +40,8 @@ def describe_plan(plan: Plan) -> str:
         f" {plan.replicas} replicas, {plan.works} works, {plan.plains} plains, leases of {plan.timings.lease:g} s,"
         f" webhook {'up' if plan.webhook else 'down'}, {'some' if plan.select_namespaces else 'all'} namespaces"
     )
+    settings += ", some shards with shorter ones" if plan.mixed else ""
+    settings += ", late answers of the webhook" if plan.late_webhook else ""
     if plan.ranges:
         settings += f", rings by ranges, {'' if plan.filters_shards else 'not '}filtered by the API server"
         settings += ", shards in several namespaces" if plan.spread else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.objects import LEASES
 from tests.simulation.storage import Commit, Version
@@ -25,8 +26,8 @@ class Renewals:
     def __init__(self, world: World, violate: Callable[[str, str], None]) -> None:
         self._world = world
         self._violate = violate
-        #: When the sharder last wrote that it holds the lease of a shard, and when an owner was drained.
-        self._renewed: dict[str, float] = {}
+        #: When the sharder last wrote that it holds a lease, and when an owner was drained.
+        self._renewed: dict[Key, float] = {}
         self._drained: dict[str, float] = {}
         world.storage.on_commit.append(self._on_commit)
         world.storage.on_set_back.append(lambda commits: self._drained.clear())
@@ -35,8 +36,8 @@ class Renewals:
         before, after = commit.before, commit.after
         if after is None:
             return
-        if commit.resource == LEASES and (after.doc.get("spec") or {}).get("holderIdentity") == SHARDER_HOLDER:
-            self._renewed[commit.key.name] = self._world.now
+        if commit.resource == LEASES and _is_the_sharders(after):
+            self._renewed[commit.key] = self._world.now
         if commit.resource == WORKS and before is not None:
             self._on_owner(commit.author.name, before, after)
 
@@ -49,8 +50,23 @@ class Renewals:
         drained = self._drained.pop(after.uid, None)
         if author in ("user", "setup") or author.rpartition("_")[0] == shard or drained is None:
             return
-        if self._renewed.get(shard, 0.0) < drained:
+        if self._renewed_at(shard) < drained:
             what = f"{author} takes {WORKS.plural} {after.key} ({after.uid}) from {shard}"
             self._violate(
                 "renews after the drain", f"{what}; it was drained at {drained:.3f}, and nothing renewed since"
             )
+
+    def _renewed_at(self, shard: str) -> float:
+        """When the hold was last renewed under which objects of a shard move: on its lease, where the sharder has that.
+
+        Of a shard whose lease it does not know it may hold one that it made in another namespace.
+        """
+        own = Key(self._world.namespace_of_shard(shard), shard)
+        lease = self._world.storage.get(LEASES, own)
+        if lease is not None and _is_the_sharders(lease):
+            return self._renewed.get(own, 0.0)
+        return max((at for key, at in self._renewed.items() if key.name == shard), default=0.0)
+
+
+def _is_the_sharders(lease: Version) -> bool:
+    return (lease.doc.get("spec") or {}).get("holderIdentity") == SHARDER_HOLDER

@@ -15,7 +15,7 @@ from sharder.replica import Replica, ReplicaSettings
 from sharder.rings.deps import WebhookSettings
 from sharder.telemetry.metrics import Metrics
 from sharder.webhook.app import build_app
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.testing.processes import Process, ProcessState
 from tests.simulation.admission import SHARDER
 from tests.simulation.simapi import SimApi
@@ -36,7 +36,7 @@ def settings(timings: Timings, identity: str) -> ReplicaSettings:
     """A sharder as quick as the run's leases."""
     scale = timings.scale
     return ReplicaSettings(
-        timings=ElectionTimings(timings.lease, timings.renew, timings.retry),
+        timings=LeaseTimings(timings.lease, timings.renew, timings.retry),
         identity=identity,
         concurrent_moves=8,
         sync_period_seconds=300.0,

@@ -91,8 +91,11 @@ TROUBLES_OF_ALL: Final = (
 #: Scenarios that chance may choose.  Tests play every one; which seeds show a planted bug depends on this list.
 BY_CHANCE: Final = (Scenario.STALE_RETURN, Scenario.RING_CHANGES, Scenario.SHORT_OUTAGES)
 #: Of the other runs so many begin with one of these; drawn apart, too.
-BESIDES: Final = (Scenario.TWO_CRASHES, Scenario.CHILD_LISTS)
+BESIDES: Final = (Scenario.TWO_CRASHES, Scenario.CHILD_LISTS, Scenario.RING_EDITS)
 BESIDES_SHARE: Final = 0.1
+#: In how many runs shards ask for leases of different durations, and the webhook's answers come late.
+MIXED_SHARE: Final = 0.2
+LATE_SHARE: Final = 0.2
 #: How many runs begin with a scenario, and how many lease durations it may take.
 SCENARIO_SHARE: Final = 0.25
 SCENARIO_LEASES: Final = 10.0
@@ -160,6 +163,10 @@ class Plan:
     spread: bool = False
     #: Whether two of them may have one name; only if they are spread.
     twins: bool = False
+    #: Whether the leases of some shards are shorter than `shard_timings`.
+    mixed: bool = False
+    #: Whether some of the webhook's answers come seconds late.
+    late_webhook: bool = False
 
 
 def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None) -> Plan:
@@ -208,6 +215,8 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
         quiet=quiet,
         scaled=draw_scaled(seed) if scenario is None and focus is None else (),
         broken=_draw_broken(seed) if scenario is None and focus is None else None,
+        mixed=draw_mixed(seed) if scenario is None and focus is None else False,
+        late_webhook=scenario is None and focus is None and Random(f"late/{seed}").random() < LATE_SHARE,
         actions_from=begins,
         actions=tuple(actions),
         ends_at=length,
@@ -217,6 +226,11 @@ def draw_plan(seed: int, focus: Mapping[str, float] | None = None, scenario: Sce
 def _draw_broken(seed: int) -> Broken | None:
     rng = Random(f"broken/{seed}")
     return rng.choice(list(Broken)) if rng.random() < BROKEN_SHARE else None
+
+
+def draw_mixed(seed: int) -> bool:
+    """Whether leases differ; not where a scenario counts on how long they last."""
+    return Random(f"mixed/{seed}").random() < MIXED_SHARE
 
 
 def draw_rare(seed: int, begins: float, ends: float) -> list[Action]:

@@ -34,11 +34,13 @@ from tests.simulation.vocabulary import (
     POISONED,
     RECONCILED,
     Piece,
+    Timings,
     Work,
 )
 from tests.simulation.workload import Reconciling
 
 if TYPE_CHECKING:
+    from tests.simulation.schedule import Plan
     from tests.simulation.world import World
 
 CONCURRENCY = 3
@@ -46,6 +48,8 @@ CONCURRENCY = 3
 PLAIN_SHARE = 0.2
 #: How many have a second controller of the same main resource, and for how long that looks at each object.
 SECOND_SHARE = 0.2
+#: How long their leases last in runs in which they differ, compared with the longest.
+LEASE_SHARES = (1.0, 0.75, 0.5)
 SECOND_SECONDS = 1.0
 
 
@@ -67,7 +71,7 @@ class ShardProcess:
         #: How often its ring had come to cover other namespaces when it started.
         self._covers = world.covering.changes(ring)
         self._reconciling = Reconciling(world, name, self.identity, self.clock, rng, fenced=True)
-        timings = world.plan.shard_timings
+        timings = timings_of(world.plan, name)
         self._manager = Manager(
             ring.ring, shard=world.names.in_product(name), namespace=world.namespace_of_shard(name),
             timings=LeaseTimings(timings.lease, timings.renew, timings.retry), fenced=True,
@@ -195,6 +199,12 @@ class ShardProcess:
         for piece in context.children(PIECES):
             with suppress(NotFound):
                 await context.api.delete(PIECES, piece.metadata.name, piece.metadata.namespace)
+
+
+def timings_of(plan: Plan, shard: str) -> Timings:
+    """Those of a shard's lease, the same for each of its processes."""
+    share = Random(f"{plan.seed}/lease/{shard}").choice(LEASE_SHARES) if plan.mixed else 1.0
+    return plan.shard_timings if share == 1.0 else plan.shard_timings.shortened(share)
 
 
 def run_as_thread(pool: object, function: Callable[[], Any]) -> Any:

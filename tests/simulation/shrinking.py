@@ -98,10 +98,10 @@ def _lesser(plan: Plan) -> Iterator[Plan]:
             if least <= lesser < number:
                 changed: dict[str, Any] = {name: lesser}
                 yield replace(plan, **changed)
-    if plan.select_namespaces:
-        yield replace(plan, select_namespaces=False)
-    if plan.filters_shards:
-        yield replace(plan, filters_shards=False)
+    for setting in ("select_namespaces", "filters_shards", "mixed", "late_webhook"):
+        if getattr(plan, setting):
+            without: dict[str, Any] = {setting: False}
+            yield replace(plan, **without)
     last = max((action.at for action in plan.actions), default=plan.actions_from)
     ends_at = last + _REST_LEASES * plan.timings.lease
     if ends_at < plan.ends_at:

@@ -98,10 +98,13 @@ async def test_who_renews_a_lease_that_a_user_has_emptied_has_had_it_all_along(
     assert [each.rule for each in world.checkers.violations] == broken
 
 
-@pytest.mark.parametrize(("renews", "broken"), [(True, []), (False, ["renews after the drain"])])
+@pytest.mark.parametrize(
+    ("renews", "broken"),
+    [("its own", []), ("elsewhere", ["renews after the drain"]), ("none", ["renews after the drain"])],
+)
 @in_virtual_time
-async def test_an_owner_is_moved_under_a_hold_that_was_renewed_since_it_was_drained(
-    clock: VirtualClock, renews: bool, broken: list[str]
+async def test_an_owner_is_moved_under_a_hold_on_its_shards_lease_that_was_renewed_since_it_was_drained(
+    clock: VirtualClock, renews: str, broken: list[str]
 ) -> None:
     world, sharder = World(draw_plan(1), clock), Author("sharder-0_1")
     meta = {"namespace": OWNER.namespace, "name": OWNER.name}
@@ -115,8 +118,10 @@ async def test_an_owner_is_moved_under_a_hold_that_was_renewed_since_it_was_drai
     doc = {**owner.doc, "metadata": {**owner.doc["metadata"], "labels": labels}}
     world.storage.replace(WORKS, owner, doc, sharder)
     await clock.sleep(1.0)
-    if renews:
+    if renews == "its own":
         world.storage.replace(LEASES, lease, {**lease.doc, "spec": {**spec, "renewTime": "later"}}, sharder)
+    elif renews == "elsewhere":
+        world.storage.create(LEASES, {**kind, "metadata": {**where, "namespace": "elsewhere"}, "spec": spec}, sharder)
     assign(world, "fam-1")
     assert [each.rule for each in world.checkers.violations] == broken
 

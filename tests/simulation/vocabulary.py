@@ -93,6 +93,11 @@ class Timings:
         """How long things take, compared with Kubernetes' defaults."""
         return self.lease / 15.0
 
+    def shortened(self, share: float) -> Timings:
+        """A lease of about this share of the duration, of whole seconds, renewed in the same proportion."""
+        lease = float(max(3, int(share * self.lease)))
+        return Timings(lease, self.renew * lease / self.lease, self.retry * lease / self.lease)
+
 
 @dataclass(frozen=True, slots=True)
 class Doing:

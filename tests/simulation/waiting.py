@@ -48,6 +48,7 @@ class Wait(Enum):
     RECONCILE = "is not reconciled"
     TAKEOVER = "is on a shard that is gone"
     LEASE = "stays in the sharder's name"
+    HOLD = "is named, and not held"
 
 
 #: What waits (a uid, or a lease's name), on which shard, for what.
@@ -205,10 +206,17 @@ class Waits:
         names = {where, *(each.label(RING_OF[PIECES].shard) for each in children)}
         return max(self._barred.get(name or "", 0.0) for name in names)
 
-    def _look(self, ring: RingLabels, shards: dict[str, AnyShard], working: frozenset[str]) -> Iterator[Waiting]:
-        world = self.world
+    def _look(self, ring: RingLabels, shards: Mapping[str, AnyShard], working: frozenset[str]) -> Iterator[Waiting]:
         if not working:
             return
+        yield from self._look_at_objects(ring, shards, working)
+        for name in self.world.liveness.taken(ring.ring) if not self.world.poison.any else ():
+            yield name, None, Wait.LEASE
+
+    def _look_at_objects(
+        self, ring: RingLabels, shards: Mapping[str, AnyShard], working: frozenset[str]
+    ) -> Iterator[Waiting]:
+        world = self.world
         for versions in (world.index.mains, world.index.pieces):
             for uid, version in versions.items():
                 if RING_OF_KIND[version.doc["kind"]] is ring:
@@ -222,15 +230,13 @@ class Waits:
                     wait = self._wait_of(ring, version, working, shards)
                     if wait is not None:
                         yield uid, version.label(ring.shard), wait
-        for name in world.liveness.taken(ring.ring) if not world.poison.any else ():
-            yield name, None, Wait.LEASE
 
     def _wait_of(
         self,
         ring: RingLabels,
         version: Version,
         working: frozenset[str],
-        shards: dict[str, AnyShard],
+        shards: Mapping[str, AnyShard],
     ) -> Wait | None:
         label, uid = version.label(ring.shard), version.uid
         main = version.doc["kind"] != PIECES.kind

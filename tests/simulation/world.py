@@ -58,6 +58,7 @@ from tests.simulation.vocabulary import (
     ring_object,
 )
 from tests.simulation.waiting import LEADERS_LEASE, Waits
+from tests.simulation.webhookservice import WebhookService
 
 AnyShard = ShardProcess | ForeignShard
 
@@ -84,7 +85,7 @@ class World:
         self.webhook_up = plan.webhook
         self.poison = Poison(self)
         self.server = SimServer(
-            self.storage, Random(f"{plan.seed}/server"), Webhooks(self.storage, self._ask, self.poison)
+            self.storage, Random(f"{plan.seed}/server"), Webhooks(self.storage, WebhookService(self).ask, self.poison)
         )
         for resource in (WORKS, PIECES, PLAINS):
             self.server.served[resource.group, resource.plural] = resource
@@ -120,7 +121,6 @@ class World:
         #: Times in which no request was answered: how long, and when they ended.
         self.outages: list[tuple[float, float]] = []
         self._away_since = 0.0
-        self._routes = Random(f"{plan.seed}/routes")
         self._incarnations: dict[str, int] = {}
         self._troubled: set[str] = set()
 
@@ -307,18 +307,6 @@ class World:
         self.shards = [
             each for each in self.shards if not each.main.done() and each.process.state is not ProcessState.KILLED
         ]
-
-    async def _ask(self, url: str, body: bytes) -> bytes | None:
-        """The Service in front of the webhook: some replica that was ready, at random, dead or alive."""
-        if self.webhook_hangs:
-            await self.clock.sleep(60.0)
-        ready = [each for each in self.replicas if each.replica.cache.warm]
-        if not self.webhook_up or not ready:
-            return None
-        chosen = self._routes.choice(ready)
-        if chosen.process.state is ProcessState.KILLED or chosen.main.done() or chosen.link.cut:
-            return None
-        return await chosen.review(url, body)
 
     # -- running -------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from tests.simulation.schedule import (
     Action,
     Broken,
     Plan,
+    draw_mixed,
     draw_plan,
     draw_rare,
 )
@@ -87,6 +88,7 @@ def draw_ranges_plan(
         actions=tuple(actions), actions_from=begins, ends_at=ends_at, ranges=True,
         filters_shards=rng.random() < 0.5, select_namespaces=False,
         broken=_draw_broken(seed) if chance else broken, spread=spread, twins=twins,
+        mixed=chance and scenario is None and draw_mixed(seed),
     )  # fmt: skip
 
 

@@ -8,21 +8,15 @@ from tests.simulation.liveness import Liveness
 from tests.simulation.ranges.holdings import Holdings
 from tests.simulation.ranges.liveness import RangeLiveness
 from tests.simulation.ranges.ownership import RangeCheckers, RangeOwnership
-from tests.simulation.waiting import Waits
+from tests.simulation.ranges.waiting import RangeWaits
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checkers
     from tests.simulation.ownership import Ownership
+    from tests.simulation.waiting import Waits
     from tests.simulation.world import World
 
-Judges = tuple["Checkers", Liveness, "Ownership | RangeOwnership", Waits]
-
-
-class RangeWaits(Waits):
-    """How long single objects wait is not looked at: `RangeLiveness` looks at the points where they lie."""
-
-    def tick(self) -> None:
-        """Nothing has a label by which it could be told whom it waits for."""
+Judges = tuple["Checkers", Liveness, "Ownership | RangeOwnership", "Waits"]
 
 
 def judges_of_ranges(world: World) -> Judges:
@@ -30,4 +24,9 @@ def judges_of_ranges(world: World) -> Judges:
     holdings, checkers = Holdings(world), RangeCheckers(world)
     world.storage.on_commit.append(world.names.to(holdings.on_commit))
     world.storage.on_set_back.append(holdings.rebuild)
-    return checkers, RangeLiveness(world, holdings), RangeOwnership(world, checkers, holdings), RangeWaits(world)
+    return (
+        checkers,
+        RangeLiveness(world, holdings),
+        RangeOwnership(world, checkers, holdings),
+        RangeWaits(world, holdings),
+    )

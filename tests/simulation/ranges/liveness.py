@@ -15,7 +15,7 @@ from sharder.core.rangestatus import loads_by_namespace
 from sharder.ranges.weights import EVENINGS_SECONDS, UNTOLD
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, SlimMeta
+from shardsdk.protocol.objects import LEASES, NAMESPACES, SlimMeta
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS, SPACE, HashBy, Named, point_of, read_counts
 from tests.simulation.liveness import Liveness
 from tests.simulation.network import CALM
@@ -33,7 +33,7 @@ def _counts(lease: Lease) -> dict[int, float]:
 
 
 #: Points that are looked at once a second, beside those of the namespaces.
-_LOOKED_AT: Final = tuple(range(0, SPACE, SPACE // 16))
+LOOKED_AT: Final = tuple(range(0, SPACE, SPACE // 16))
 
 
 class RangeLiveness(Liveness):
@@ -154,7 +154,7 @@ class RangeLiveness(Liveness):
         holds = self.world.checkers.is_holder
         working = {each.name for each in self.world.working_shards(ring) if holds(each.name, each.identity)}
         stuck = self._holdings.held(self.world.poison.hung_shard)
-        for point in (*_LOOKED_AT, *map(point_of, self.world.namespaces)):
+        for point in (*LOOKED_AT, *map(point_of, self.world.namespaces)):
             if self._holdings.owner(ring, point) not in working and point not in stuck:
                 yield f"{point:016x} is nobody's"
 
@@ -192,12 +192,7 @@ class RangeLiveness(Liveness):
                 excused = self.world.poison.excuses(version)
                 if not excused and self.world.in_scope(RINGS[ring], version.key.namespace):
                     wrong += self._wrong_with_object(ring, version)
-        wrong += self._missing_pieces()
-        for version in self.world.storage.objects(CLUSTERRINGS) if not self.world.poison.any else ():
-            conditions = {each["type"]: each["status"] for each in version.doc.get("status", {}).get("conditions", [])}
-            if conditions.get("Settled") != "True":
-                wrong.append(f"ring {version.key.name} does not say that it is settled: {conditions}")
-        return wrong
+        return [*wrong, *self._missing_pieces(), *self._wrong_with_status()]
 
     def _wrong_with_object(self, ring: str, version: Version) -> Iterator[str]:
         """Whether the process that has an object has reconciled it as it is."""
