@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.metrics_core import Metric
 
 from docsite.pages import ROOT
+from sharder.core.conditions import ConditionType
 from sharder.core.shards import State
-from sharder.core.status import ConditionType
 from sharder.telemetry import Telemetry
 from shardsdk.admission.metrics import WebhookMetrics
 from shardsdk.kube.clock import SystemClock
@@ -44,7 +44,7 @@ LABELS: Final[Mapping[str, str]] = {
     "patchlevel": "of Python's version",
     "priority": "`fresh`: events; `bulk`: resyncs",
     "resource": "plural of the resource",
-    "result": "how it ended",
+    "result": "how it ended: ",  # and each metric's values
     "ringKind": "always `clusterring`",
     "ringName": "name of the ring",
     "ringNamespace": "always empty",
@@ -58,12 +58,16 @@ LABELS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: the name that a query asks for (a histogram's without `_bucket`, `_sum`, `_count`), and the rest."""
+    """One metric: the name that a query asks for (a histogram's without `_bucket`, `_sum`, `_count`), and the rest.
+
+    `results`: the values of the label `result`, where it has that.
+    """
 
     name: str
     type: str
     documentation: str
     labels: tuple[str, ...]
+    results: tuple[str, ...] = ()
 
 
 def render_sharder() -> str:
@@ -86,6 +90,7 @@ def sharder_families() -> tuple[Family, ...]:
     metrics.webhook_answered("r", "assigned", 0.1)
     metrics.api_called("get", 200, 0.1)
     metrics.certificate_loaded(True)
+    metrics.certificate_loaded(False)
     metrics.leading("sharder", True)
     return _families(telemetry.registry)
 
@@ -95,6 +100,7 @@ def shardsdk_families() -> tuple[Family, ...]:
     metrics = Metrics()
     metrics.controller("secrets", 1)
     metrics.shard("secrets")
+    metrics.leader("websites", float)
     metrics.count_call("get", 200, 0.1)
     metrics.observe_queue(WorkQueue[str](SystemClock(), name="secrets"))
     for of_the_process in (ProcessCollector, PlatformCollector, GCCollector):  # as the default registry has them
@@ -142,8 +148,15 @@ def _render(families: Iterable[Family]) -> str:
         row = (f"`{family.name}`", family.type, unit_of(family.name), labels, _sentence(family.documentation))
         lines.append(f"| {' | '.join(row)} |")
     used = sorted({label for family in families for label in family.labels})
-    lines += ["", "| label | value |", "|---|---|", *(f"| `{label}` | {LABELS[label]} |" for label in used)]
+    lines += ["", "| label | value |", "|---|---|"]
+    for label in used:
+        values = "; ".join(_render_results(each) for each in families if each.results) if label == "result" else ""
+        lines.append(f"| `{label}` | {LABELS[label]}{values} |")
     return "\n".join(lines)
+
+
+def _render_results(family: Family) -> str:
+    return f"of `{family.name}` {', '.join(f'`{each}`' for each in family.results)}"
 
 
 def render_alerts() -> str:
@@ -172,7 +185,8 @@ def _family(family: Metric, known: Mapping[str, tuple[str, ...]]) -> Family:
     shown = {label for sample in family.samples for label in sample.labels} - {"le", "quantile"}
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels = sorted({*known.get(family.name, ()), *shown})
-    return Family(name, family.type, family.documentation, tuple(labels))
+    results = dict.fromkeys(sample.labels["result"] for sample in family.samples if "result" in sample.labels)
+    return Family(name, family.type, family.documentation, tuple(labels), tuple(results))
 
 
 def _collect(registry: Any) -> Iterator[Metric]:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from docsite import balance, commandline, crd, meters, objects, ports, states, tables, wire
+from docsite import balance, commandline, conditions, crd, meters, objects, ports, states, tables, wire
 from docsite.pages import DOCS
 from sharder.core.decisions import LEAVING, render_table
 from tests.chaos import results as reliability
@@ -35,7 +35,8 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "resync": tables.render_resync,
     "resync-conclusions": tables.render_conclusions,
     "takeover": tables.render_takeover,
-    "conditions": states.render_conditions,
+    "conditions": conditions.render_rings,
+    "ringassignment-conditions": conditions.render_assignments,
     "outcomes": states.render_outcomes,
     "object-waits": objects.render_waits,
     "object-steps": objects.render_steps,

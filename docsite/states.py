@@ -1,4 +1,4 @@
-"""States, decisions, conditions and outcomes as tables: the words of the code, and what each means.
+"""States, decisions and outcomes as tables: the words of the code, and what each means.
 
 The states' rows are what `classify` says of leases made for the purpose, so a
 change of its rules changes the page.
@@ -11,12 +11,8 @@ from typing import Final
 
 from sharder.core.admission import AnswerOutcome
 from sharder.core.decisions import Decision, Reason
-from sharder.core.rangestatus import describe_unfit
-from sharder.core.rights import MissingRule
 from sharder.core.shards import LeaseFacts, Proof, State, classify
-from sharder.core.status import ConditionType, Health, Unsettled, conditions_of
 from sharder.webhook.app import Trouble
-from shardsdk.protocol.objects import GroupResource
 
 #: E, D and the moments that matter, in seconds: a lease of 15 s seen at 0 runs out at 15.
 _DURATION: Final = 15
@@ -110,24 +106,4 @@ def render_outcomes() -> str:
     lines += [f"| `{outcome.value}` | {_OUTCOMES[outcome]} |" for outcome in AnswerOutcome]
     answered = {outcome.value for outcome in AnswerOutcome}
     lines += [f"| `{each.value}` | {_TROUBLES[each]} |" for each in Trouble if each.value not in answered]
-    return "\n".join(lines)
-
-
-def render_conditions() -> str:
-    """Every condition: what is said where it does not hold, taken from the code that says it."""
-    broken = Health(
-        generation=1,
-        shards=2,
-        ambiguous=("blue/shard-1", "green/shard-1"),
-        unfit=describe_unfit({"shard-1"}, ()),
-        missing=(GroupResource("example.com", "widgets"),),
-        denied=(MissingRule("patch", GroupResource("", "secrets")),),
-        unsettled=Unsettled(unassigned=3, draining=1),
-        stuck_drains=("secrets default/a on shard shard-0",),
-    )
-    lines = ["| condition | reason where false | message, for example |", "|---|---|---|"]
-    for condition in conditions_of(broken):
-        message = condition.message.replace("|", "\\|")
-        lines.append(f"| `{condition.type.value}` | `{condition.reason}` | {message} |")
-    assert len(lines) == len(ConditionType) + 2
     return "\n".join(lines)

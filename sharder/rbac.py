@@ -66,6 +66,11 @@ def ring_roles(
     ]
 
 
+def account_option(account: tuple[str, str]) -> str:
+    """What `rbac` has to be told for `account` (namespace, name), with a space before it; empty: nothing."""
+    return "" if account == (SYSTEM_NAMESPACE, SHARDER_SERVICE_ACCOUNT) else f" --service-account {'/'.join(account)}"
+
+
 def render_roles(
     rings: Iterable[tuple[RingSpec, Mapping[str, Any]]], service_account: tuple[str, str], form: str | None = None
 ) -> str:

@@ -45,7 +45,8 @@ from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Unconfirmed
-from shardsdk.lease.election import ElectionTimings, LeaderElector
+from shardsdk.lease.election import LeaderElector
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class ReplicaSettings:
     (`None`: when one that does not would count as stale).
     """
 
-    timings: ElectionTimings = field(default_factory=ElectionTimings)
+    timings: LeaseTimings = field(default_factory=LeaseTimings)
     lease_namespace: str = SYSTEM_NAMESPACE
     lease_name: str = SHARDER_SERVICE_ACCOUNT
     identity: str | None = None

@@ -28,7 +28,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.accepting import Tls
 from shardsdk.process.health import Address, Checks, Endpoints, serve
 from shardsdk.process.memory import give_back_memory
@@ -264,7 +264,7 @@ def replica_settings(config: SharderConfig) -> ReplicaSettings:
     """What of the configuration concerns caches and controllers."""
     election, sharder = config.leader_election, config.controller.sharder
     return ReplicaSettings(
-        timings=ElectionTimings(
+        timings=LeaseTimings(
             lease_duration=election.lease_duration_seconds,
             renew_deadline=election.renew_deadline_seconds,
             retry_period=election.retry_period_seconds,

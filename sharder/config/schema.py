@@ -152,7 +152,8 @@ class SharderController:
         Field(
             alias="syncPeriod",
             description="How often every object of a ring is looked at again, whether or not anything"
-            " changed; `0s`: never, the watches alone repair.",
+            " changed; `0s`: never, so that what is on another available shard than its own, or was labelled by hand,"
+            " stays there until shards or the ring change.",
         ),
     ] = 300.0
     concurrent_moves: Annotated[
@@ -270,7 +271,7 @@ class WebhookConfig:
         Field(
             alias="namespaceSelector",
             description="LabelSelector for the namespaces of rings that have none of their own. Unset: all"
-            " but kube-system and sharding-system.",
+            " but kube-system and sharding-system. Rings with assignment Ranges take one by names alone.",
         ),
     ] = None
     timeout_seconds: Annotated[

@@ -9,14 +9,14 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 
+from sharder.core.conditions import ConditionReason, Stamped, render_time, stamp
 from sharder.core.cutting import UNEVEN
 from sharder.core.owners import Owners
 from sharder.core.problems import some
-from sharder.core.status import Stamped, stamp
 from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, Named, point_of, render_bound
 
 #: Ranges that a status lists before it only counts them.  The CRD has the same bound.
@@ -124,7 +124,7 @@ def describe_moving(moving: tuple[Moving, ...], loads: Loads) -> str | None:
     return f"{count}, the longest: {moving[0]}"
 
 
-def describe_unfit(silent: Collection[str], idle: Collection[str]) -> tuple[str, str] | None:
+def describe_unfit(silent: Collection[str], idle: Collection[str]) -> tuple[ConditionReason, str] | None:
     """Why shards are named for nothing that hold their Lease, as a reason and in words; `None`: none is so."""
     nothing = (
         f"the Lease of {some(sorted(idle))} has not said in time that its shard holds anything of what it was named"
@@ -138,8 +138,8 @@ def describe_unfit(silent: Collection[str], idle: Collection[str]) -> tuple[str,
             " them (annotation alpha.sharding.timebertt.dev/held-ranges), so that it gets nothing to work on; stop the"
             " shards that know labels alone, or run them in a ring with spec.assignment Labels"
         )
-        return "LabelsOnly", f"{words}; and {nothing}" if idle else words
-    return ("NothingTaken", nothing) if idle else None
+        return ConditionReason.LABELS_ONLY, f"{words}; and {nothing}" if idle else words
+    return (ConditionReason.NOTHING_TAKEN, nothing) if idle else None
 
 
 def render_range_status(
@@ -178,7 +178,7 @@ def _render_moving(each: Moving) -> dict[str, str]:
     made = {"start": render_bound(each.start), "end": render_bound(each.end)}
     made |= {"from": each.holder} if each.holder is not None else {}
     made |= {"to": each.target} if each.target is not None else {}
-    return {**made, "since": each.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {**made, "since": render_time(each.since)}
 
 
 def _lacks_shards(moving: tuple[Moving, ...], loads: Loads) -> bool:
@@ -189,40 +189,48 @@ def _lacks_shards(moving: tuple[Moving, ...], loads: Loads) -> bool:
 def _settled(moving: tuple[Moving, ...], loads: Loads) -> Stamped:
     words = describe_moving(moving, loads)
     if words is None:
-        return Stamped("Settled", True, "InPlace", "every range is held by the shard that shall have it")
+        return Stamped("Settled", True, ConditionReason.IN_PLACE, "every range is held by the shard that shall have it")
     if _lacks_shards(moving, loads):
-        return Stamped("Settled", False, "NoShard", words)
+        return Stamped("Settled", False, ConditionReason.NO_SHARD, words)
     holder, target, remedy = moving[0].holder, moving[0].target, ""
     if holder is not None:
         remedy = f"; if it lasts, look into the log of {holder}, or stop it: what it has then moves without it"
     elif target is not None:
         remedy = f"; if it lasts, look into the log of {target}, or stop it: it is named there, and does not begin"
-    return Stamped("Settled", False, "Moving", words + remedy)
+    return Stamped("Settled", False, ConditionReason.MOVING, words + remedy)
 
 
 def _even(loads: Loads) -> Stamped:
     name, ratio = loads.fullest
     if len(loads.shards) < 2 or not ratio:
-        return Stamped("Even", True, "NothingToShare", "there is one shard at most, or nothing to share")
+        return Stamped(
+            "Even", True, ConditionReason.NOTHING_TO_SHARE, "there is one shard at most, or nothing to share"
+        )
     fullest = f"the fullest shard, {name}, has {ratio:.2f} times its part"
     if ratio <= UNEVEN:
-        return Stamped("Even", True, "Even", fullest)
+        return Stamped("Even", True, ConditionReason.EVEN, fullest)
     if loads.namespaces and loads.namespaces < 2 * len(loads.shards):
         few = f"{fullest}: {loads.namespaces} namespaces are shared by {len(loads.shards)} shards, and none is split"
-        return Stamped("Even", False, "FewNamespaces", f"{few}; run fewer shards, or use a ring with hashBy UID")
+        return Stamped(
+            "Even", False, ConditionReason.FEW_NAMESPACES, f"{few}; run fewer shards, or use a ring with hashBy UID"
+        )
     if loads.largest is not None and loads.largest[1] * len(loads.shards) / loads.total > _WHOLE:
         part = loads.largest[1] * len(loads.shards) / loads.total
         large = f"{fullest}: namespace {loads.largest[0]} alone has {part:.2f} times a shard's part, and none is split"
-        return Stamped("Even", False, "LargeNamespace", f"{large}; divide it, or use a ring with hashBy UID")
-    return Stamped("Even", False, "Uneven", f"{fullest}; the sharder evens it out with the next ranges that move")
+        return Stamped(
+            "Even", False, ConditionReason.LARGE_NAMESPACE, f"{large}; divide it, or use a ring with hashBy UID"
+        )
+    return Stamped(
+        "Even", False, ConditionReason.UNEVEN, f"{fullest}; the sharder evens it out with the next ranges that move"
+    )
 
 
 def _together(homes: Collection[str]) -> Stamped:
     if len(homes) < 2:
-        return Stamped("Together", True, "OneNamespace", "all shards have their Leases in one namespace")
+        return Stamped("Together", True, ConditionReason.ONE_NAMESPACE, "all shards have their Leases in one namespace")
     apart = (
         f"shards have their Leases in several namespaces: {', '.join(sorted(homes))}, and those of the SDK look at the"
         " Leases in their own alone, so two of them could work on one range if somebody edits this object;"
         " run all in one"
     )
-    return Stamped("Together", False, "ManyNamespaces", apart)
+    return Stamped("Together", False, ConditionReason.MANY_NAMESPACES, apart)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.core.problems import some
+from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from shardsdk.protocol.objects import LEASES, NAMESPACES, RBAC_GROUP, GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
@@ -82,7 +83,10 @@ def render_denied(denied: Sequence[MissingRule]) -> str:
             "its own ClusterRole lacks that: apply rbac/sharder.yaml of this version, or upgrade the Helm chart"
         )
     if not all(rule.is_of_sharder or rule.is_to_grant for rule in denied):
-        remedies.append("`sharder rbac RING` prints the ClusterRole and the binding that grant it")
+        remedies.append(
+            "`sharder rbac RING` prints the ClusterRole and the binding that grant it (with --service-account, where"
+            f" the sharder's is not {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})"
+        )
     if any(rule.is_to_grant for rule in denied):
         remedies.append(remedy_to_grant("sharder rbac RING"))
     return f"the sharder may not {some(map(str, denied))}; {'; '.join(remedies)}"

@@ -7,7 +7,7 @@ Refuses: to apply half of a ring; one with problems is not used at all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from sharder.core.selectors import NAMESPACE_NAME_LABEL, LabelSelector, all_name
 from shardsdk.errors import ConfigurationError, InvalidRingName
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE, RingLabels, parse_ring_name
 from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
+from shardsdk.protocol.namespaces import unnamed
 from shardsdk.protocol.objects import GroupResource, Resource, SlimMeta
 from shardsdk.protocol.ranges import HashBy
 
@@ -129,6 +130,11 @@ class ResolvedRing:
         """The namespaces that the ring covers."""
         return self.default_namespaces if self.spec.namespace_selector is None else self.spec.namespace_selector
 
+    @property
+    def unnamed(self) -> str | None:
+        """Why shards of a ring by ranges cannot tell the namespaces it covers, and what to do; `None`: they can."""
+        return None if self.spec.assign_by is AssignBy.LABELS else unnamed(self.namespace_selector.render())
+
     def subjects(self) -> Iterator[Subject]:
         """Every resource of the ring, each main before those it controls."""
         for main in self.mains:
@@ -190,8 +196,26 @@ def resolve(
     return ResolvedRing(spec, tuple(mains), default), tuple(missing)
 
 
+def selects_by_name(said: object) -> LabelSelector | None:
+    """The LabelSelector `said`, where shards of a ring by ranges can tell the namespaces of it; `None`: they cannot."""
+    selector, problems = parse_selector(said, "status.namespaceSelector")
+    return None if problems or unnamed(selector.render()) is not None else selector
+
+
+def as_shards_know(ring: ResolvedRing, said: object) -> ResolvedRing:
+    """The ring over the namespaces that its shards go by: where they cannot tell them, as its status has `said`."""
+    if ring.unnamed is None:
+        return ring
+    known = selects_by_name(said) or default_namespaces(SYSTEM_NAMESPACE)
+    return replace(ring, spec=replace(ring.spec, namespace_selector=known))
+
+
 def unsuited(ring: ResolvedRing) -> str | None:
     """Why a ring's objects cannot be shared as it asks for; `None`: they can."""
+    if (why := ring.unnamed) is not None:
+        own = ring.spec.namespace_selector is not None
+        whose = "spec.namespaceSelector" if own else "the sharder's default, webhook.config.namespaceSelector,"
+        return f"{whose} {why}"
     if ring.spec.assign_by is AssignBy.LABELS or ring.spec.hash_by is HashBy.UID:
         return None
     whole = sorted({str(each.resource.group_resource) for each in ring.subjects() if not each.resource.namespaced})

@@ -1,17 +1,16 @@
 """A ring's status: what its user needs to know, as conditions.
 
 Does: render counts and conditions, each with its remedy; true is always good.
-Refuses: to touch `lastTransitionTime` while a condition's status stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from typing import Any, Final
 
+from sharder.core.conditions import Condition, ConditionReason, ConditionType, render_time, stamp
 from sharder.core.problems import Problem, render_problems, some
 from sharder.core.rights import OWN_RULES, MissingRule, render_denied
 from sharder.core.summary import render_left
@@ -19,24 +18,9 @@ from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABE
 from shardsdk.protocol.leases import MAX_DURATION_SECONDS
 from shardsdk.protocol.objects import GroupResource
 
-#: Longest message of a condition; the API allows 32,768, people read less.
-MAX_MESSAGE_LENGTH: Final = 1024
 _READS: Final = ("list", "watch")
 #: Reasons of `ShardsAvailable` for shards that are gone, and that nobody takes over.
-NOT_WORKED_ON: Final = ("NotTakenOver", "NobodyReady")
-
-
-class ConditionType(StrEnum):
-    """Conditions in the order in which they are written."""
-
-    READY = "Ready"
-    RESOURCES_SERVED = "ResourcesServed"
-    PERMISSIONS_GRANTED = "PermissionsGranted"
-    SHARDS_AVAILABLE = "ShardsAvailable"
-    SHARD_NAMES_UNIQUE = "ShardNamesUnique"
-    SHARDS_FIT = "ShardsFit"
-    DRAINS_ACKNOWLEDGED = "DrainsAcknowledged"
-    SETTLED = "Settled"
+NOT_WORKED_ON: Final = (ConditionReason.NOT_TAKEN_OVER, ConditionReason.NOBODY_READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +68,8 @@ class Health:
     yet.  `stuck_drains` names the objects whose drain is overdue most;
     `stuck_unlisted`: the ring lists their resource no longer. `leaving`: resources
     like that, with how many objects have labels still (-1: not counted yet); `joining`: ones that
-    were main and are controlled now, with how many objects are not with their owners (likewise).
+    were main and are controlled now, with how many objects are not with their owners (likewise). `waiting`:
+    what is new on the list, and not in force yet for want of rights.
     """
 
     generation: int
@@ -96,14 +81,14 @@ class Health:
     ambiguous: tuple[str, ...] = ()
     unusable: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
-    unfit: tuple[str, str] | None = None
+    unfit: tuple[ConditionReason, str] | None = None
     mixed: frozenset[str] = frozenset()
     overlong: frozenset[str] = frozenset()
     as_main: tuple[tuple[GroupResource, tuple[str, ...]], ...] = ()
     taken: tuple[str, ...] = ()
     not_acquired: tuple[str, ...] = ()
     abandoned: tuple[str, ...] = ()
-    shards_before: tuple[str, str] | None = None
+    shards_before: tuple[ConditionReason, str] | None = None
     missing: tuple[GroupResource, ...] = ()
     unanswered: tuple[tuple[GroupResource, str], ...] = ()
     not_in_force: NotInForce | None = None
@@ -114,29 +99,10 @@ class Health:
     moving: str | None = None
     stuck_drains: tuple[str, ...] = ()
     stuck_unlisted: bool = False
-    overdue_before: tuple[str, str] | None = None
+    overdue_before: tuple[ConditionReason, str] | None = None
     leaving: tuple[tuple[GroupResource, int], ...] = ()
     joining: tuple[tuple[GroupResource, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Stamped:
-    """A condition of any object without its bookkeeping. `status` None is Unknown."""
-
-    type: str
-    status: bool | None
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """The same of a ring."""
-
-    type: ConditionType
-    status: bool | None
-    reason: str
-    message: str
+    waiting: tuple[GroupResource, ...] = ()
 
 
 def render_status(health: Health, previous: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
@@ -149,24 +115,17 @@ def render_status(health: Health, previous: Mapping[str, Any] | None, now: datet
     }
 
 
-def stamp(
-    conditions: Iterable[Condition | Stamped], previous: Mapping[str, Any] | None, generation: int, now: datetime
-) -> list[dict[str, Any]]:
-    """Conditions as a status has them: each with since when it holds, those of others after ours."""
-    before = {str(known.get("type")): known for known in conditions_in(previous)}
-    ours = [_stamp(each, before.get(str(each.type)), generation, now) for each in conditions]
-    types = {each["type"] for each in ours}
-    return ours + [dict(known) for name, known in before.items() if name not in types]
-
-
 def conditions_of(health: Health) -> tuple[Condition, ...]:
     """Every condition, in order."""
     if health.problems:
         message = " | ".join(filter(None, (render_problems(health.problems), health.failure)))
         others = [each for each in ConditionType if each is not ConditionType.READY]
         return (
-            Condition(ConditionType.READY, False, "ReconciliationFailed", message),
-            *(Condition(each, None, "RingNotUsed", "the ring cannot be used; see Ready") for each in others),
+            Condition(ConditionType.READY, False, ConditionReason.RECONCILIATION_FAILED, message),
+            *(
+                Condition(each, None, ConditionReason.RING_NOT_USED, "the ring cannot be used; see Ready")
+                for each in others
+            ),
         )
     judged = (
         _resources_served(health),
@@ -178,16 +137,6 @@ def conditions_of(health: Health) -> tuple[Condition, ...]:
         _settled(health),
     )
     return (_ready(health, judged[0], judged[1]), *judged)
-
-
-def changed_conditions(previous: Mapping[str, Any] | None, status: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """The conditions of `status` whose status or reason is another than in `previous`; worth an Event."""
-    before = {known.get("type"): (known.get("status"), known.get("reason")) for known in conditions_in(previous)}
-    return tuple(
-        dict(each)
-        for each in conditions_in(status)
-        if before.get(each.get("type")) != (each.get("status"), each.get("reason"))
-    )
 
 
 def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
@@ -203,8 +152,8 @@ def _ready(health: Health, served: Condition, granted: Condition) -> Condition:
     if any(rule in OWN_RULES or not (rule.verb == "watch" or rule.is_to_grant) for rule in health.denied):
         wrong.append(granted.message)
     if wrong:
-        return Condition(ConditionType.READY, False, "ReconciliationFailed", " | ".join(wrong))
-    return Condition(ConditionType.READY, True, "ReconciliationSucceeded", "the ring is in use")
+        return Condition(ConditionType.READY, False, ConditionReason.RECONCILIATION_FAILED, " | ".join(wrong))
+    return Condition(ConditionType.READY, True, ConditionReason.RECONCILIATION_SUCCEEDED, "the ring is in use")
 
 
 def _unread(unread: Sequence[tuple[GroupResource, str]]) -> str:
@@ -222,14 +171,14 @@ def _resources_served(health: Health) -> Condition:
             f"whether the API server serves {some(str(each) for each, _ in health.unanswered)} is not known: {error};"
             f" {_held_up(health.not_in_force)}; look at `kubectl get apiservices` for group {name.group or 'core'}"
         )
-        return Condition(kind, False, "NotAnswered", message)
+        return Condition(kind, False, ConditionReason.NOT_ANSWERED, message)
     if not health.missing:
-        return Condition(kind, True, "Served", "the API server serves every resource of the ring")
+        return Condition(kind, True, ConditionReason.SERVED, "the API server serves every resource of the ring")
     message = (
         f"the API server does not serve {some(map(str, health.missing))}, or not for list, watch and patch;"
         " install their CustomResourceDefinitions, or correct group and plural in spec.resources"
     )
-    return Condition(kind, False, "NotServed", message)
+    return Condition(kind, False, ConditionReason.NOT_SERVED, message)
 
 
 def _held_up(spec: NotInForce | None) -> str:
@@ -239,16 +188,18 @@ def _held_up(spec: NotInForce | None) -> str:
     waits = "nothing of the ring is placed"
     if spec.in_use is not None:
         waits = f"the ring is used as it was before it was edited (generation {spec.in_use})"
-    return f"until it is, {waits}; this is tried again and again since {_time(spec.since)}"
+    return f"until it is, {waits}; this is tried again and again since {render_time(spec.since)}"
 
 
 def _permissions_granted(health: Health) -> Condition:
     kind = ConditionType.PERMISSIONS_GRANTED
     if not health.denied and health.not_in_force is not None:
-        return Condition(kind, None, "NotYetKnown", "it is not known yet on which resources; see ResourcesServed")
+        return Condition(
+            kind, None, ConditionReason.NOT_YET_KNOWN, "it is not known yet on which resources; see ResourcesServed"
+        )
     if not health.denied:
-        return Condition(kind, True, "Granted", "the sharder may do what the ring needs")
-    return Condition(kind, False, "Forbidden", render_denied(health.denied))
+        return Condition(kind, True, ConditionReason.GRANTED, "the sharder may do what the ring needs")
+    return Condition(kind, False, ConditionReason.FORBIDDEN, render_denied(health.denied))
 
 
 def _shards_available(health: Health) -> Condition:
@@ -274,9 +225,9 @@ def _shards_available(health: Health) -> Condition:
                 f"; {some(sorted(health.unsteady))} crashed lately, and what others have is handed over to it once it"
                 " has held its lease for a while; if it crashes again and again, its log says why"
             )
-        return Condition(kind, True, "Available", message)
+        return Condition(kind, True, ConditionReason.AVAILABLE, message)
     message = f"none of {health.shards} shards is available, new objects wait unassigned; start a shard of this ring"
-    return Condition(kind, False, "NoShard", message)
+    return Condition(kind, False, ConditionReason.NO_SHARD, message)
 
 
 def _shard_names_unique(health: Health) -> Condition:
@@ -287,16 +238,16 @@ def _shard_names_unique(health: Health) -> Condition:
             " nothing, and what they have stays where it is (a range that may be either's goes to others); give each"
             " shard of the ring a name of its own, and delete the Lease that is no shard's, where there is one"
         )
-        return Condition(kind, False, "Ambiguous", message)
+        return Condition(kind, False, ConditionReason.AMBIGUOUS, message)
     if health.unusable:
         message = (
             f"the shard name {some(sorted(health.unusable))} cannot be a label value; use at most 63"
             " lower-case letters, digits, '-' and '.'"
         )
-        return Condition(kind, False, "NotALabelValue", message)
+        return Condition(kind, False, ConditionReason.NOT_A_LABEL_VALUE, message)
     if health.taken:
-        return Condition(kind, False, "TakenElsewhere", some(health.taken))
-    return Condition(kind, True, "Unique", "every shard has a name of its own")
+        return Condition(kind, False, ConditionReason.TAKEN_ELSEWHERE, some(health.taken))
+    return Condition(kind, True, ConditionReason.UNIQUE, "every shard has a name of its own")
 
 
 def _shards_fit(health: Health) -> Condition:
@@ -308,14 +259,14 @@ def _shards_fit(health: Health) -> Condition:
             " new, and what it has stays; if the library is v0.8, delete the second label; if it is v0.9 or newer,"
             " stop the shard or rename it, and delete the Lease: then its objects move"
         )
-        return Condition(kind, False, "LibrariesMixed", message)
+        return Condition(kind, False, ConditionReason.LIBRARIES_MIXED, message)
     if health.overlong:
         message = (
             f"the Lease of {some(sorted(health.overlong))} is held for more than {MAX_DURATION_SECONDS} s, so that its"
             " shard gets nothing new, and what it has stays; give its shard a shorter lease, or, where there is no such"
             " shard, delete the Lease"
         )
-        return Condition(kind, False, "LeaseTooLong", message)
+        return Condition(kind, False, ConditionReason.LEASE_TOO_LONG, message)
     if health.unfit is not None:
         return Condition(kind, False, *health.unfit)
     if health.as_main:
@@ -325,8 +276,8 @@ def _shards_fit(health: Health) -> Condition:
             " one object once status.placedResources has it as controlled, since it moves with its owners then, and"
             " these shards are not asked; roll out the program that has it as a child, or list it as a main resource"
         )
-        return Condition(kind, False, "ControlledAsMain", message)
-    return Condition(kind, True, "Fit", "every shard knows the way in which the ring assigns")
+        return Condition(kind, False, ConditionReason.CONTROLLED_AS_MAIN, message)
+    return Condition(kind, True, ConditionReason.FIT, "every shard knows the way in which the ring assigns")
 
 
 def _drains_acknowledged(health: Health) -> Condition:
@@ -334,67 +285,45 @@ def _drains_acknowledged(health: Health) -> Condition:
     if not health.stuck_drains and health.overdue_before is not None:
         return Condition(kind, False, *health.overdue_before)
     if not health.stuck_drains:
-        return Condition(kind, True, "Acknowledged", "shards acknowledge drains in time")
+        return Condition(kind, True, ConditionReason.ACKNOWLEDGED, "shards acknowledge drains in time")
     waiting = f"drains wait for their shard, the longest: {some(health.stuck_drains)}"
     if health.stuck_unlisted:
         message = (
             f"{waiting}, of a resource that the ring lists no longer; if no shard works on it (it was listed by"
             " mistake, or its shards stopped first), take both labels off these objects, or stop the shards they name"
         )
-        return Condition(kind, False, "NobodyWatches", message)
+        return Condition(kind, False, ConditionReason.NOBODY_WATCHES, message)
     message = f"{waiting}; look into the shard's log, or stop the shard: its objects then move without it"
-    return Condition(kind, False, "Overdue", message)
+    return Condition(kind, False, ConditionReason.OVERDUE, message)
 
 
 def _settled(health: Health) -> Condition:
     kind, counts = ConditionType.SETTLED, health.unsettled
     if health.moving is not None:
-        return Condition(kind, False, "Moving", health.moving)
+        return Condition(kind, False, ConditionReason.MOVING, health.moving)
     if not counts and (health.unread or any(rule in OWN_RULES and rule.verb in _READS for rule in health.denied)):
-        return Condition(kind, None, "CannotBeRead", "nobody can tell; see Ready")
+        return Condition(kind, None, ConditionReason.CANNOT_BE_READ, "nobody can tell; see Ready")
     # What joins is not in its place, whether or not the rest is.
     if counts is None and (health.not_in_force is not None or not health.joining):
         why = "no resync has ended yet"
         if health.not_in_force is not None:
             why = "the ring's spec is not in use; see Ready"
+        elif health.waiting:
+            why = f"nothing of {some(map(str, health.waiting))} gets a shard before rights are granted"
+            return Condition(kind, None, ConditionReason.WAITS_FOR_RIGHTS, f"{why}; see PermissionsGranted")
         elif health.resynced:
             why = "no resync has ended since shards came or went, or objects moved; that takes some seconds"
-        return Condition(kind, None, "NotYetKnown", why)
+        return Condition(kind, None, ConditionReason.NOT_YET_KNOWN, why)
     left = render_left(health.leaving, health.joining)
     if not counts:
         if left:
-            return Condition(kind, False, "Leaving" if health.leaving else "Joining", left)
-        return Condition(kind, True, "InPlace", "every object is where it should be")
+            return Condition(kind, False, ConditionReason.LEAVING if health.leaving else ConditionReason.JOINING, left)
+        return Condition(kind, True, ConditionReason.IN_PLACE, "every object is where it should be")
     found = "; the last resync has found objects that are not where they should be" if counts.misplaced else ""
     message = f"{counts.unassigned} unassigned, {counts.stranded} stranded, {counts.draining} draining{found}"
     if left:
         message += f"; {left}"
     if health.refused:
         message += "; the API server refuses to change some of them: the Event PlacementRefused has one, and its answer"
-        return Condition(kind, False, "Refused", message)
-    return Condition(kind, False, "Moving", message)
-
-
-def _stamp(
-    condition: Condition | Stamped, before: Mapping[str, Any] | None, generation: int, now: datetime
-) -> dict[str, Any]:
-    status = "Unknown" if condition.status is None else str(condition.status)
-    stays = before is not None and before.get("status") == status and before.get("lastTransitionTime")
-    return {
-        "type": str(condition.type),
-        "status": status,
-        "observedGeneration": generation,
-        "lastTransitionTime": stays or _time(now),
-        "reason": condition.reason,
-        "message": condition.message[:MAX_MESSAGE_LENGTH],
-    }
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def conditions_in(status: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
-    """Those that a status has; what is no condition is passed over."""
-    found = (status or {}).get("conditions") or ()
-    return [each for each in found if isinstance(each, Mapping)]
+        return Condition(kind, False, ConditionReason.REFUSED, message)
+    return Condition(kind, False, ConditionReason.MOVING, message)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from sharder.core.conditions import ConditionReason
 from sharder.core.problems import some
 from sharder.core.rights import rights_to_grant
 from sharder.core.ringspec import LetGo
@@ -77,13 +78,14 @@ class Summary:
     by itself, or as time goes by.  `trouble`: what keeps all of it from going on, in words.
     `overdue_before`: reason and message by which drains were told of before this leader, which
     does not know of any yet.  `misplaced`: the last resync has found objects that are not where
-    they should be.  `resynced`: one has ended.  `refused`: the API server refuses to change
-    objects that wait.
+    they should be.  `resynced`: one has ended.  `clean_since`: when one has found nothing any more, after what there
+    was to do for it.  `refused`: the API server refuses to change objects that wait.
     `ranges`: of a ring by ranges, once that is known.  `taken`: why shards that are gone keep
     their objects, whose Lease is somebody else's by now; `not_acquired`: shards like that whose
     Lease the API server does not let us acquire, and why; `abandoned`: shards whose Lease ran out
     while no other is ready to take over, and which Lease.  `shards_before`: reason and message by
     which shards like that were told of before this leader, which does not know of any yet.
+    `waiting`: what is new on the list and waits for rights; `settled` and the rest are without it.
     """
 
     settled: bool = False
@@ -94,16 +96,18 @@ class Summary:
     leaving: dict[GroupResource, int] = field(default_factory=dict)
     at_rest: bool = False
     trouble: str | None = None
-    overdue_before: tuple[str, str] | None = None
+    overdue_before: tuple[ConditionReason, str] | None = None
     misplaced: bool = False
     resynced: bool = False
+    clean_since: float | None = None
     refused: bool = False
     ranges: RangesSummary | None = None
     taken: tuple[str, ...] = ()
     not_acquired: tuple[tuple[str, str], ...] = ()
     abandoned: tuple[tuple[str, str], ...] = ()
-    shards_before: tuple[str, str] | None = None
+    shards_before: tuple[ConditionReason, str] | None = None
     joining: dict[GroupResource, int] = field(default_factory=dict)
+    waiting: tuple[GroupResource, ...] = ()
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""

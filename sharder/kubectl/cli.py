@@ -112,11 +112,9 @@ def optional_ring(function: C) -> C:
     return add(function)
 
 
-lease_option = click.option(
-    "--lease",
-    type=Namespaced(),
-    help=f"the leading sharder's lease (default: {SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT})",
-)
+def lease_option(default: str = f"{SYSTEM_NAMESPACE}/{SHARDER_SERVICE_ACCOUNT}") -> Callable[[C], C]:
+    """`--lease NAMESPACE/NAME`, with the words for what it is when it is left out."""
+    return click.option("--lease", type=Namespaced(), help=f"the leading sharder's lease (default: {default})")
 
 
 @click.group(
@@ -172,7 +170,7 @@ def status(ring: str | None, watch: bool, interval: float) -> int:
 @common_options("the object's namespace (default: that of the context)")
 @click.argument("resource", shell_complete=from_cluster, help="as kubectl takes it: secrets, deploy, deployments.apps")
 @click.argument("name", required=False, shell_complete=from_cluster, help="the object's name; or write RESOURCE/NAME")
-@lease_option
+@lease_option()
 @output_option("json", "yaml")
 def explain(resource: str, name: str | None, lease: Pair | None) -> int:
     """`kubectl sharding explain`."""
@@ -200,7 +198,7 @@ def explain(resource: str, name: str | None, lease: Pair | None) -> int:
     help="call the webhook by a dry run that takes the label off one object (it stays); takes the right to patch",
 )
 @service_account_option()
-@lease_option
+@lease_option(f"{SHARDER_SERVICE_ACCOUNT} in the namespace of --service-account")
 @output_option("json", "yaml")
 def check(ring: str | None, quiet: bool, probe: bool, service_account: Pair, lease: Pair | None) -> int:
     """`kubectl sharding check`."""

@@ -22,6 +22,7 @@ from sharder.core.ringspec import (
     RingSpec,
     Role,
     Subject,
+    as_shards_know,
     parse_ring,
     placed_resources,
     resolve,
@@ -193,7 +194,8 @@ class Reader:
         served, unread = await self._discover(spec.named)
         default = None if spec.namespace_selector is not None else await self._default_namespaces(spec.name, covers)
         ring, missing = resolve(spec, served, default)
-        return Resolved(ring, tuple(name for name in missing if name not in unread), unread)
+        missing = tuple(name for name in missing if name not in unread)
+        return Resolved(as_shards_know(ring, covers), missing, unread)
 
     async def _discover(
         self, names: Iterable[GroupResource]

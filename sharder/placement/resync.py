@@ -134,6 +134,8 @@ class Resync:
         self.ended = False
         #: Whether they have found something on the wrong shard; until one over all of it finds nothing.
         self.found_some = False
+        #: When a pass has last found nothing, having been asked for; `None`: none has yet.
+        self.clean_since: float | None = None
         #: Removed resources of which the last deep pass found no labelled object, and those that were main and of
         #: which it found each with its owner.
         self.removed_clean: frozenset[RingResource] = frozenset()
@@ -247,9 +249,9 @@ class Resync:
         if passes.deep:
             self.ended, self.failures = True, {}
         if self._state.clean and not was_clean:
+            self.clean_since = self._clock.monotonic()
             for tell in self._when_settled:
                 tell()
-            log.info("ring settled", extra={"ring": self._scope.name})
 
     # -- passes --------------------------------------------------------------
 

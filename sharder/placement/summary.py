@@ -28,6 +28,7 @@ def summarize(placement: Placement, now: float) -> Summary:
         settled, counts, _oldest_drain(placement, now), failures, clean, leaving, at_rest,
         misplaced=not settled and resync.found_some,
         resynced=resync.ended,
+        clean_since=resync.clean_since,
         refused=not settled and placement.writer.refusals.any_lately(now),
         joining=joining,
     )  # fmt: skip

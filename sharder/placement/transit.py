@@ -212,7 +212,7 @@ class Transit:
         more = True
         while more:
             more = False
-            for lane in [lane for lane in self._waiting if self._has_place(lane)]:
+            for lane in list(self._waiting):
                 if not self._has_place(lane):
                     continue
                 waiting = self._waiting.pop(lane)

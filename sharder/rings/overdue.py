@@ -14,8 +14,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from sharder.core.conditions import ConditionReason, ConditionType, conditions_in
 from sharder.core.observed import ObservedLease, longest_duration
-from sharder.core.status import NOT_WORKED_ON, ConditionType, conditions_in
+from sharder.core.status import NOT_WORKED_ON
 from sharder.core.summary import OldestDrain, Summary
 from shardsdk.kube.clock import Clock
 
@@ -32,12 +33,14 @@ class OverdueBefore:
         self._unsure_until = now + alarm_seconds
         #: Since when the drain waits that is named in what was said; `None`: none was overdue, or it has ended.
         self._since: float | None = None
-        self._said = ("", "")
+        self._said = (ConditionReason.OVERDUE, "")
         for condition in conditions_in(status):
             if condition.get("type") == ConditionType.DRAINS_ACKNOWLEDGED and condition.get("status") == "False":
                 told_for = _seconds_since(condition.get("lastTransitionTime"), clock.now())
                 self._since = now - alarm_seconds - told_for
-                self._said = str(condition.get("reason")), str(condition.get("message"))
+                unlisted = condition.get("reason") == ConditionReason.NOBODY_WATCHES
+                reason = ConditionReason.NOBODY_WATCHES if unlisted else ConditionReason.OVERDUE
+                self._said = reason, str(condition.get("message"))
 
     def apply(self, summary: Summary) -> Summary:
         """The same with the age of the oldest drain as it is, as far as can be told."""
@@ -62,20 +65,31 @@ class ShardsBefore:
     def __init__(self, status: Mapping[str, Any], clock: Clock) -> None:
         self._clock = clock
         self._began = clock.monotonic()
-        self._said: tuple[str, str] | None = None
+        self._said: tuple[ConditionReason, str] | None = None
         for condition in conditions_in(status):
             if condition.get("type") == ConditionType.SHARDS_AVAILABLE and condition.get("reason") in NOT_WORKED_ON:
-                self._said = str(condition.get("reason")), str(condition.get("message"))
+                self._said = ConditionReason(condition["reason"]), str(condition.get("message"))
 
     def apply(self, summary: Summary, leases: Iterable[ObservedLease]) -> Summary:
         """The same with what was said before, until this leader has to know; `leases` are the ring's."""
-        longest = longest_duration(each for each in leases if each.lease.held_by_shard)
+        held = [each for each in leases if each.lease.held_by_shard]
         # Without a fence a lease counts for twice its time.
-        if self._clock.monotonic() >= self._began + 2 * longest + ATTEMPTS_SECONDS:
+        has_to_know = self._clock.monotonic() >= self._began + 2 * longest_duration(held) + ATTEMPTS_SECONDS
+        if has_to_know or (self._said_of_held and all(map(self._has_seen, held))):
             self._said = None
         if self._said is None or summary.not_acquired or summary.abandoned:
             return summary
         return replace(summary, shards_before=self._said, at_rest=False)
+
+    @property
+    def _said_of_held(self) -> bool:
+        """Whether leases were meant that their shards hold; one that cannot be acquired may be nobody's, or missing."""
+        return self._said is not None and self._said[0] is ConditionReason.NOBODY_READY
+
+    def _has_seen(self, seen: ObservedLease) -> bool:
+        """Whether this leader saw a shard acquire or renew its lease; one that is listed first may have run out."""
+        written = seen.history.pause > 0.0 or seen.history.held_since >= self._began
+        return written and seen.observed_at > self._began
 
 
 def _seconds_since(moment: Any, now: datetime) -> float:

@@ -33,7 +33,7 @@ from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.cache.subscribers import Change
 from sharder.core.granted import granted_part, unwritten
 from sharder.core.rights import MissingRule
-from sharder.core.ringspec import AssignBy, ResolvedRing, unsuited
+from sharder.core.ringspec import AssignBy, ResolvedRing, as_shards_know, unsuited
 from sharder.core.summary import SHARED, Summary
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import RingDeps
@@ -53,7 +53,7 @@ from sharder.takeover.controller import TakeoverController
 from sharder.tasks import end
 from shardsdk.errors import FenceClosed, NotFound, RetryRule, ShardingError
 from shardsdk.kube.reflector import Delta
-from shardsdk.protocol.objects import NAMESPACES, PartialObject, SlimMeta
+from shardsdk.protocol.objects import NAMESPACES, GroupResource, PartialObject, SlimMeta
 from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -95,10 +95,12 @@ class RingController:
         #: What was found last, as far as people see it.
         self._outline: Any = None
         self._was_settled = False
+        #: Since when that is so of which the log said that the ring was settled; `None`: it is to say it anew.
+        self._told_settled: tuple[float | None] | None = None
         #: How many leases the ring had when the cache told of it last.
         self._leases = len(ring.leases) if ring is not None else 0
-        #: Whether something that the ring lists is not in force yet.
-        self._waits_for_rights = False
+        #: What the ring lists and is not in force yet, for want of rights.
+        self._waiting: tuple[GroupResource, ...] = ()
         self._changed = asyncio.Event()
         self._assignment.when_changed.append(self._changed.set)
         self.takeover.records.when_changed.append(self._changed.set)
@@ -154,6 +156,7 @@ class RingController:
         summary = replace(
             summary, failures=failures,
             taken=records.taken, not_acquired=records.not_acquired, abandoned=records.abandoned,
+            waiting=self._waiting,
         )  # fmt: skip
         ring = self._cache.get(self.name)
         return self._shards_before.apply(self._overdue.apply(summary), ring.leases.values() if ring is not None else ())
@@ -191,7 +194,17 @@ class RingController:
         if summary.settled and not self._was_settled:
             self._deps.on_settled(self.name)
         self._was_settled = summary.settled
+        self._tell_settled(summary)
         return summary.at_rest
+
+    def _tell_settled(self, summary: Summary) -> None:
+        """Once after each resync that there was something to do for: objects that only come and go are no news."""
+        if summary.settled and not summary.waiting:
+            if self._told_settled != (summary.clean_since,):
+                log.info("ring settled", extra={"ring": self.name})
+            self._told_settled = (summary.clean_since,)
+        elif summary.waiting or summary.clean_since is None:
+            self._told_settled = None
 
     # -- running -------------------------------------------------------------
 
@@ -266,7 +279,7 @@ class RingController:
         return await self._provide_labels(ring, ring.resolved)
 
     async def _provide_ranges(self, ring: RingSnapshot, resolved: ResolvedRing) -> str | None:
-        self._place(resolved, Wanted(resolved, ()))
+        self._place(resolved, Wanted(as_shards_know(resolved, ring.obj.status_dict.get("namespaceSelector")), ()))
         async with self._asking_for(RULES_OF_RANGES):
             await self._webhook.remove()  # of another ring of that name
             failure = await self._remove_rival(ring)
@@ -292,7 +305,7 @@ class RingController:
             if pause is not None:
                 self._queue.add_after(self.name, pause)
         failure = self._webhook.trouble or self._deps.watch_count.judge(self.name)
-        if not (self._waits_for_rights or ring.unanswered) and self._webhook.trouble is None:
+        if not (self._waiting or ring.unanswered) and self._webhook.trouble is None:
             # Else ours does not cover all that another sharder's does.
             failure = await self._remove_rival(ring) or failure
         return failure
@@ -325,7 +338,10 @@ class RingController:
         denied = await self._permissions.denied_on(unwritten(resolved, written))
         in_force = await find_in_force(self._api, resolved, written, denied)
         granted = granted_part(resolved, in_force, denied)
-        self._waits_for_rights = granted != resolved
+        waiting = unwritten(resolved, [each.resource.group_resource for each in granted.subjects()])
+        if waiting != self._waiting:
+            self._changed.set()
+        self._waiting = waiting
         return granted
 
     def _place(self, resolved: ResolvedRing, wanted: Wanted) -> None:
@@ -352,8 +368,7 @@ class RingController:
         if self._unread.any:
             self._queue.add_after(self.name, LOOK_SECONDS, Priority.BULK)
         uncounted = dict.fromkeys(self._removed.unknown, -1)
-        settled = summary.settled and not self._waits_for_rights
-        summary = replace(summary, settled=settled, leaving=uncounted | summary.leaving, failures=failures)
+        summary = replace(summary, leaving=uncounted | summary.leaving, failures=failures)
         pause = await self._status.show(ring, summary, failure, self._permissions.denied)
         if pause is not None:
             self._queue.add_after(self.name, pause, Priority.BULK)

@@ -11,20 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sharder.cache.rings import RingSnapshot
+from sharder.core.conditions import ConditionType, changed_conditions
 from sharder.core.problems import some
 from sharder.core.rangestatus import describe_unfit
 from sharder.core.rights import MissingRule
-from sharder.core.ringspec import AssignBy, Role
+from sharder.core.ringspec import AssignBy, ResolvedRing, Role, selects_by_name
 from sharder.core.selectors import as_terms
-from sharder.core.status import (
-    ConditionType,
-    Health,
-    NotInForce,
-    Unsettled,
-    changed_conditions,
-    conditions_of,
-    render_status,
-)
+from sharder.core.status import Health, NotInForce, Unsettled, conditions_of, render_status
 from sharder.core.summary import MAX_ANSWER_LENGTH, Pending, Refused, Summary
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.rings.deps import Recorder
@@ -92,8 +85,7 @@ class StatusWriter:
         for kind in Pending:
             status[kind.value] = summary.count(kind)
         if ring.resolved is not None:
-            terms = as_terms(ring.resolved.namespace_selector).render()
-            status["namespaceSelector"] = {"matchExpressions": terms.get("matchExpressions", [])}
+            status["namespaceSelector"] = _covered(ring.resolved, before.get("namespaceSelector"))
         if all(before.get(name) == value or self._dropped(name, value, before) for name, value in status.items()):
             self._settle(health)
             return None
@@ -221,6 +213,12 @@ def due_in(written_at: float, now: float) -> float:
     return left if left > _AT_ONCE_SECONDS else 0.0
 
 
+def _covered(ring: ResolvedRing, before: object) -> dict[str, Any] | None:
+    """What its status tells shards; what these cannot tell by names is not told, and they go by what was `before`."""
+    selector = ring.namespace_selector if ring.unnamed is None else selects_by_name(before)
+    return None if selector is None else {"matchExpressions": as_terms(selector).render().get("matchExpressions", [])}
+
+
 def health_of(
     ring: RingSnapshot,
     summary: Summary,
@@ -244,7 +242,8 @@ def health_of(
     if webhook is not None:
         failure = " | ".join(filter(None, (failure, _render_unwatched(webhook))))
     unresolved = ring.unresolved
-    settled = summary.settled and unresolved is None  # by the spec before, where there is one
+    # By the spec before, where there is one; and not by a part of what the ring lists.
+    settled = summary.settled and unresolved is None and not summary.waiting
     return Health(
         generation=_generation(ring),
         problems=ring.invalid.problems if ring.invalid is not None else (),
@@ -276,6 +275,7 @@ def health_of(
         stuck_unlisted=stuck is not None and stuck.removed,
         leaving=tuple(sorted(summary.leaving.items())),
         joining=tuple(sorted(summary.joining.items())),
+        waiting=summary.waiting,
     )
 
 

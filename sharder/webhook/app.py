@@ -179,7 +179,7 @@ class _Endpoint:
         self._on_assigned = on_assigned
         self._bodies = BodyReader(limits.review_bytes, limits.held_bytes, limits.body_seconds, CONSEQUENCE)
         self._owners = OwnerReader(api, limits.owner_reads, limits.owner_seconds)
-        #: By trouble and ring; names that are no ring's have one place together, under "".
+        #: By outcome and ring; names that are no ring's have one place together, under "".
         self._complaints = AtMostEvery(COMPLAINT_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,6 +194,8 @@ class _Endpoint:
             body = await self._bodies.read(scope, receive)
         except BodyRefused as refused:
             answer, outcome = _Reply(refused.status, _TEXT, str(refused).encode()), Trouble(refused.outcome)
+            if outcome is not Trouble.GONE:  # an API server that waits no longer; nothing here is to be mended
+                self._complain(outcome, ring, str(refused))
         else:
             try:
                 answer, outcome = await self._review(ring, body)
@@ -229,6 +231,9 @@ class _Endpoint:
         except Exception as error:
             logger.exception("admission failed", extra={"ring": ring, **_where(review), "error": repr(error)})
             return unchanged, Trouble.FAILED
+        if answer.outcome is AnswerOutcome.STALE:
+            why = "this replica has heard nothing of leases or rings for too long"
+            self._complain(answer.outcome, ring, why, review)
         # The ring may have been deleted while its owner was read, and its series with it.
         if answer.outcome is AnswerOutcome.ASSIGNED and not answer.dry_run and self._views(ring) is not None:
             resource = review.request.resource
@@ -244,11 +249,13 @@ class _Endpoint:
             return admission.conclude(plan, owner, view.resolved, view.membership)
         return plan
 
-    def _complain(self, trouble: Trouble, ring: str, problem: str, review: Review | None = None) -> None:
+    def _complain(
+        self, outcome: AnswerOutcome | Trouble, ring: str, problem: str, review: Review | None = None
+    ) -> None:
         """Log a problem, but not as often as callers can cause it, who choose the ring's name as well."""
         known = ring if self._views(ring) is not None else ""
-        if self._complaints.passes(self._clock.monotonic(), (trouble, known)):
-            extra = {"ring": ring, **_where(review), "outcome": trouble.value, "reason": problem}
+        if self._complaints.passes(self._clock.monotonic(), (outcome, known)):
+            extra = {"ring": ring, **_where(review), "outcome": outcome.value, "reason": problem}
             logger.warning("admission passed an object unlabelled", extra=extra)
 
 

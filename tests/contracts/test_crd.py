@@ -20,6 +20,7 @@ from localcluster import AdminClient, AdminError, ControlPlane
 from sharder.core.ringspec import MAX_CONTROLLED, MAX_RESOURCES, InvalidRing, parse_ring
 from sharder.core.selectors import MAX_TERMS, MAX_VALUES
 from shardsdk.protocol.labels import API_GROUP, API_VERSION, RING_KIND, RING_PLURAL
+from shardsdk.protocol.namespaces import NAME_LABEL
 
 CRDS = Path("crds")
 RINGS = f"/apis/{API_GROUP}/{API_VERSION}/{RING_PLURAL}"
@@ -135,6 +136,21 @@ GOOD = [
     Case("by ranges of uids", ranging("UID", SECRETS), True),
     Case("by ranges of uids, nothing controlled", ranging("UID", controlling(SECRETS)), True),
     Case("by ranges, no resources", {"assignment": "Ranges", "hashBy": "UID"}, True),
+    Case(
+        "by ranges, namespaces by their names",
+        {
+            **ranging("Namespace", SECRETS),
+            "namespaceSelector": {
+                "matchLabels": {NAME_LABEL: "a"},
+                "matchExpressions": [
+                    term(NAME_LABEL, "In", values=["a", "b"]),
+                    term(NAME_LABEL, "NotIn", values=["c"]),
+                ],
+            },
+        },
+        True,
+    ),
+    Case("by ranges, every namespace", {**ranging("UID", SECRETS), "namespaceSelector": {}}, True),
     *(Case(f"name {row['ring']}", {}, True, row["ring"]) for row in VECTORS if row["valid"]),
 ]
 

@@ -13,7 +13,7 @@ from shardsdk.kube.definitions import VERSION_ANNOTATION
 
 #: What each number of a definition stands for, from 1 on.
 DIGESTS = {
-    "clusterrings": ["e62dbe4e720f1488"],
+    "clusterrings": ["e62dbe4e720f1488", "d5308e768e668f4b"],
     "ringassignments": ["f10b806c380bcb7a", "589fe04fd6cd626a"],
 }
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from sharder.core.problems import some
 from sharder.kubectl.check.findings import Finding, failed, failure_of, good, problem, skipped, unknown, warning
 from sharder.kubectl.leader import LEADERS_LEASE, Leading, Sharder
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.text import plural
+from sharder.rbac import account_option
 from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.objects import GroupResource
 
 #: What a gap is called where it could not be asked what the sharder's ServiceAccount may.
 PERMISSIONS: Final = "what the sharder may"
@@ -28,11 +31,31 @@ SHARDER_RULES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
+def named(verb: str, resource: GroupResource) -> str:
+    """What a sharder may or may not do, as people are told of it.
+
+    >>> named("patch", GroupResource("apps", "deployments"))
+    'patch deployments.apps'
+    """
+    return f"{verb} {resource}"
+
+
+#: Without this nothing of a ring is placed that its status does not say already.
+_WRITE_STATUS: Final = named("patch", GroupResource("sharding.timebertt.dev", "clusterrings/status"))
+
+
 def check_sharder(
-    leading: Leading | None, denied: Collection[str] | None, sharder: Sharder, gaps: Collection[Unread] = ()
+    leading: Leading | None,
+    denied: Collection[str] | None,
+    sharder: Sharder,
+    gaps: Collection[Unread] = (),
+    *,
+    unseen: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Does one lead, and may it do what it needs?  `denied` None: that could not be asked; `gaps` say why."""
-    name = "/".join(sharder.account)
+    """Does one lead, and may it do what it needs?
+
+    `denied` None: that could not be asked; `gaps` say why.  `unseen`: rings whose present spec no status speaks of.
+    """
     if leading is None and (gap := failure_of(gaps, LEADERS_LEASE)) is not None:
         yield failed("sharder", gap)
     elif leading is None:
@@ -53,19 +76,40 @@ def check_sharder(
             "sharder", leading.words,
             "start the sharder, or look into its log; --lease names the lease of one elsewhere",
         )  # fmt: skip
+    yield _judge_permissions(leading, denied, sharder, gaps, unseen)
+
+
+def _judge_permissions(
+    leading: Leading | None,
+    denied: Collection[str] | None,
+    sharder: Sharder,
+    gaps: Collection[Unread],
+    unseen: Collection[str],
+) -> Finding:
+    topic, name = "permissions", "/".join(sharder.account)
     if denied is None and (gap := failure_of(gaps, PERMISSIONS)) is not None:
-        yield failed("permissions", gap)
-    elif denied is None:
-        yield skipped("permissions", f"you may not ask what {name} may")
-    elif not denied:
-        yield good("permissions", f"{name} may do what every sharder needs")
-    elif leading is not None and leading.alive:
-        yield warning(
-            "permissions", f"{name} may not {', '.join(sorted(denied))}; the sharder that leads may be another one",
-            "apply rbac/sharder.yaml, or name its ServiceAccount with --service-account",
-        )  # fmt: skip
-    else:
-        yield problem("permissions", f"{name} may not {', '.join(sorted(denied))}", "apply rbac/sharder.yaml")
+        return failed(topic, gap)
+    if denied is None:
+        return skipped(topic, f"you may not ask what {name} may")
+    if not denied:
+        return good(topic, f"{name} may do what every sharder needs")
+    lacks, remedy = f"{name} may not {', '.join(sorted(denied))}", "apply rbac/sharder.yaml"
+    if account_option(sharder.account):
+        remedy += f", with {name} as the subject of its bindings"
+    if leading is None or not leading.alive:
+        return problem(topic, lacks, remedy)
+    if _WRITE_STATUS in denied:
+        lacks += (
+            ", so that a ring that is new gets neither labels nor a webhook, and one that lists more goes on as before"
+        )
+    other = "name its ServiceAccount with --service-account"
+    if _WRITE_STATUS in denied and unseen:
+        return problem(
+            topic,
+            f"{lacks}; no status speaks of the present spec of {some(unseen)}",
+            f"{remedy}; if another one leads, {other}",
+        )
+    return warning(topic, f"{lacks}; the sharder that leads may be another one", f"{remedy}, or {other}")
 
 
 def check_strangers(

@@ -62,7 +62,8 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
     rings = await find_rings(session, reader, ring)
     leading = await read_leader(session.api, reader, sharder.lease)
     evidence = Evidence(reader, sharder, leading, probe)
-    shared = list(check_sharder(leading, await evidence.denied(), sharder, reader.gaps.found))
+    unseen = [each.name for each in rings or () if each.read and each.spec is not None and not each.up_to_date]
+    shared = list(check_sharder(leading, await evidence.denied(), sharder, reader.gaps.found, unseen=unseen))
     shared += check_definitions(await read_definitions(reader), reader.gaps.found)
     if rings is None:
         shared += [unknown("rings", f"{gap.what}: {gap.why}", gap.remedy) for gap in reader.gaps.found[:1]]

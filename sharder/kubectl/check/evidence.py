@@ -15,7 +15,7 @@ import msgspec
 from sharder.core.ringspec import AssignBy, ResolvedRing, RingSpec
 from sharder.core.webhookconfig import CERTIFICATES_SECRET, WEBHOOK_CONFIGURATIONS
 from sharder.failures import leaves
-from sharder.kubectl.check.cluster import PERMISSIONS, SHARDER_RULES
+from sharder.kubectl.check.cluster import PERMISSIONS, SHARDER_RULES, named
 from sharder.kubectl.check.ranges import read_filtering
 from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence, part_in_force
@@ -246,7 +246,7 @@ class Evidence:
             for verb in verbs
         }
         answers = await self.permissions(sorted(wanted))
-        return None if answers is None else [f"{verb} {name}" for (verb, name), may in answers.items() if not may]
+        return None if answers is None else [named(*what) for what, may in answers.items() if not may]
 
     async def shards_of_rings(self) -> dict[str, dict[str, bool]] | None:
         """Shards by the ring that their lease names, and whether each runs; None: leases could not be read."""

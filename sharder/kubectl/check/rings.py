@@ -22,10 +22,10 @@ from sharder.kubectl.counting import Trouble
 from sharder.kubectl.leader import Leading
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.ranges import SeenRanges
-from sharder.kubectl.selecting import describe_selector
+from sharder.kubectl.selecting import by_name_alone, describe_selector
 from sharder.kubectl.status.overview import Condition, Overview, unleased_shards
 from sharder.kubectl.text import plural, span
-from sharder.rbac import RING_VERBS
+from sharder.rbac import RING_VERBS, account_option
 from shardsdk.protocol.objects import GroupResource
 
 #: Objects may be on their way for so long before that is a problem.
@@ -124,7 +124,9 @@ def check_namespaces(evidence: RingEvidence, resolved: ResolvedRing) -> Iterator
     else:
         yield problem(
             "namespaces", f"no namespace is selected by {selector}",
-            "label the namespaces that the ring shall cover, or correct spec.namespaceSelector",
+            "make a namespace that it names, or correct spec.namespaceSelector"
+            if by_name_alone(resolved.namespace_selector)
+            else "label the namespaces that the ring shall cover, or correct spec.namespaceSelector",
         )  # fmt: skip
 
 
@@ -133,7 +135,7 @@ def check_permissions(evidence: RingEvidence) -> Iterator[Finding]:
     topic, name = "permissions", "/".join(evidence.account)
     condition = evidence.overview.condition("PermissionsGranted")
     said = condition.status if condition is not None and evidence.overview.up_to_date else None
-    show = f"kubectl sharding rbac {evidence.ring.name}"
+    show = f"kubectl sharding rbac {evidence.ring.name}{account_option(evidence.account)}"
     remedy = f"{show} | kubectl apply -f -"
     if evidence.permissions is None:
         yield _permissions_by_condition(condition, said, remedy, failure_of(evidence.gaps, PERMISSIONS))
@@ -277,7 +279,7 @@ def check_ready(overview: Overview, told: Collection[Finding]) -> Iterator[Findi
     if known and ready.message in (*known, " | ".join(known)):
         return
     message, remedy = ready.message or ready.reason, ""
-    if message in [each for each, _ in reasons]:
+    if message in [each for each, _ in reasons] or " | " not in message:
         message, _, remedy = message.partition("; ")
     yield problem("ready", message, remedy or "look into the log of the leading sharder")
 

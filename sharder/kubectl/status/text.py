@@ -51,7 +51,9 @@ def render_overview(overview: Overview, painter: Painter, *, wide: bool = False)
     if how := _how(overview):
         lines.append(painter.paint(f"  {how}", Tone.FAINT))
     if overview.namespace is not None:
-        lines.append(painter.paint(f"  of objects in namespaces only those of {overview.namespace} are counted", Tone.WARN))
+        lines.append(
+            painter.paint(f"  of objects in namespaces only those of {overview.namespace} are counted", Tone.WARN)
+        )
     lines += [painter.paint(f"  ✗ {problem}", Tone.BAD) for problem in overview.problems]
     rows = [list(row) for row in _shard_rows(overview, wide=wide)]
     if rows:

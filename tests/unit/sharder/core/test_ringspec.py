@@ -13,6 +13,7 @@ from sharder.core.ringspec import (
     InvalidRing,
     ResolvedRing,
     Role,
+    as_shards_know,
     default_namespaces,
     parse_ring,
     resolve,
@@ -246,6 +247,62 @@ def test_a_namespace_can_be_selected_by_name_whatever_its_labels_say() -> None:
     scope = resolved(namespaceSelector={"matchExpressions": [term]})
     assert scope.in_scope("a", {})
     assert not scope.in_scope("b", {"kubernetes.io/metadata.name": "a"})
+
+
+BY_TEAM = {"matchLabels": {"team": "a"}}
+RANGES: dict[str, Any] = {"assignment": "Ranges", "hashBy": "Namespace"}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        BY_TEAM,
+        {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]},
+    ],
+)
+def test_what_shards_by_ranges_cannot_tell_by_names_is_told(selector: dict[str, Any]) -> None:
+    """They would refuse to start, and those at work cannot follow."""
+
+    def told(**spec: Any) -> str:
+        return unsuited(resolve(parse_ring(ring(TWO_MAINS, namespaceSelector=selector, **spec)), SERVED)[0]) or ""
+
+    assert told(**RANGES).startswith("spec.namespaceSelector looks at ")
+    assert "; use kubernetes.io/metadata.name with In or NotIn" in told(**RANGES)
+    assert told() == ""
+
+
+BY_NAME = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a"]}]}
+
+
+@pytest.mark.parametrize(
+    ("said", "covered"),
+    [(BY_NAME, ["a"]), (BY_TEAM, ["a", "b"]), (None, ["a", "b"]), ({"matchExpressions": 1}, ["a", "b"])],
+)
+@pytest.mark.parametrize("spec", [{"namespaceSelector": BY_TEAM}, {}])
+def test_shards_by_ranges_that_cannot_tell_go_by_what_the_status_says(
+    spec: dict[str, Any], said: object, covered: list[str]
+) -> None:
+    by_team = LabelSelector(match_labels=(("team", "a"),))
+    scope = as_shards_know(resolve(parse_ring(ring(TWO_MAINS, **RANGES, **spec)), SERVED, by_team)[0], said)
+    assert scope.unnamed is None
+    assert [name for name in ("a", "b", "kube-system") if scope.in_scope(name)] == covered
+
+
+@pytest.mark.parametrize("spec", [RANGES, RANGES | {"namespaceSelector": {}}, {"namespaceSelector": BY_TEAM}])
+def test_where_shards_can_tell_the_status_says_nothing_new(spec: dict[str, Any]) -> None:
+    scope = resolve(parse_ring(ring(TWO_MAINS, **spec)), SERVED)[0]
+    assert as_shards_know(scope, BY_NAME) == scope
+
+
+def test_a_default_that_shards_by_ranges_cannot_tell_by_names_is_told() -> None:
+    by_team = LabelSelector(match_labels=(("team", "a"),))
+
+    def told(**spec: Any) -> str:
+        return unsuited(resolve(parse_ring(ring(TWO_MAINS, **spec)), SERVED, by_team)[0]) or ""
+
+    assert "webhook.config.namespaceSelector, looks at 'team' (In)" in told(**RANGES)
+    assert told(**RANGES, namespaceSelector={}) == told() == ""
 
 
 def test_hashed_by_namespace_what_has_none_is_one_shards_and_that_is_told() -> None:

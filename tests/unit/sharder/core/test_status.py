@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 
+from sharder.core.conditions import ConditionType, changed_conditions
 from sharder.core.problems import Problem
 from sharder.core.rights import MissingRule, rights_to_grant
-from sharder.core.status import (
-    ConditionType,
-    Health,
-    NotInForce,
-    Unsettled,
-    changed_conditions,
-    render_status,
-)
+from sharder.core.status import Health, NotInForce, Unsettled, render_status
 from shardsdk.protocol.objects import LEASES, NAMESPACES, GroupResource
 
 NOW = datetime(2026, 11, 21, 15, 0, 0, 250_000, tzinfo=UTC)
@@ -136,6 +130,11 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ({"taken": ("x is taken",)}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x is taken")),
         ({"stuck_drains": ("n/a",)}, {"DrainsAcknowledged": "False"}, ("DrainsAcknowledged", "n/a")),
         ({"unsettled": None}, {"Settled": "Unknown"}, ("Settled", "no resync")),
+        (
+            {"unsettled": None, "resynced": True, "waiting": (DEPLOYMENTS,)},
+            {"Settled": "Unknown"},
+            ("Settled", "nothing of deployments.apps gets a shard before rights are granted; see PermissionsGranted"),
+        ),
         ({"unsettled": Unsettled(draining=4)}, {"Settled": "False"}, ("Settled", "4 draining")),
     ],
 )

@@ -22,7 +22,7 @@ from sharder.replica import Replica, ReplicaSettings
 from sharder.rings.deps import WebhookSettings
 from sharder.telemetry.metrics import Metrics
 from shardsdk.kube.api import Operation
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import (
     FENCED_ANNOTATION,
     INSTANCE_ANNOTATION,
@@ -45,7 +45,7 @@ RING: Final = "ring"
 LABELS: Final[RingLabels] = parse_ring_name(RING)
 SHARDS: Final = "shards"
 #: Fast enough for tests that say nothing else.
-SETTINGS: Final = ReplicaSettings(timings=ElectionTimings(15, 10, 2), identity="sharder-a", concurrent_moves=8)
+SETTINGS: Final = ReplicaSettings(timings=LeaseTimings(15, 10, 2), identity="sharder-a", concurrent_moves=8)
 
 
 @dataclass(frozen=True)

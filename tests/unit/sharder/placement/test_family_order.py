@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from shardsdk.errors import ConnectionFailed
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.processes import outside
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family, split_families
@@ -259,3 +261,53 @@ async def test_an_owner_in_doubt_is_read_when_its_last_write_can_no_longer_be_ex
         stage.release("one")
         await stage.until(lambda: stage.label(OWNERS, name) == "two", seconds=60)
         assert drains == [True]
+
+
+class Behind(MemoryApi):
+    """Of the first write of an owner there is no answer, though it is executed; from then on news of owners wait."""
+
+    unanswered = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.news = asyncio.Event()
+        self.news.set()
+
+    async def patch(self, resource: Any, name: str, *args: Any, **more: Any) -> Any:
+        if name == self.unanswered:
+            self.news.clear()
+        answer = await super().patch(resource, name, *args, **more)
+        if name == self.unanswered:
+            self.unanswered = ""
+            raise ConnectionFailed(f"patch {name}: connection reset")
+        return answer
+
+    async def watch(self, resource: Any, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        async for event in super().watch(resource, *args, **more):
+            if resource == OWNERS:
+                await self.news.wait()
+            yield event
+
+
+@in_virtual_time
+async def test_an_owner_that_was_read_is_not_taken_for_what_it_was_before_while_its_watch_is_behind(
+    clock: VirtualClock,
+) -> None:
+    """By that it is nobody's, and its children would leave a shard that has not let it go."""
+    stage = make_stage(clock, api=Behind)
+    api = stage.api
+    assert isinstance(api, Behind)
+    stage.set_up(ring(), "one", "two")
+    [name] = names_on("one", "one", "two")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.unanswered = name
+        create_family(stage, name, shard=None, children=(None,))
+        await stage.until(lambda: stage.label(OWNERS, name) == "one")
+        await stage.pass_time(2)
+        stage.release("one")
+        await stage.pass_time(20)
+        assert stage.holder("one") == SHARDER_HOLDER
+        assert (stage.label(CHILDREN, f"{name}-0"), stage.draining(OWNERS, name)) == ("one", False)
+        api.news.set()
+        await stage.until(lambda: stage.label(OWNERS, name) == "two", seconds=20)

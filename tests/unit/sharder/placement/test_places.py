@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
 from sharder.backlog.objects import ItemKey
-from sharder.placement.transit import OVERDUE_SECONDS, Transit
+from sharder.placement.transit import FIRST_PLACES, LEAST_PLACES, OVERDUE_SECONDS, SOON_SECONDS, STEP_UP, Transit
 from shardsdk.errors import Forbidden
 from shardsdk.protocol.objects import CLUSTERRINGS, Resource, SlimMeta, SlimObject
 from shardsdk.testing.memoryapi import MemoryApi
@@ -113,6 +114,37 @@ def test_what_is_about_to_drain_keeps_its_place_however_long_that_takes_and_stop
     clock.move_to(2 * OVERDUE_SECONDS)
     transit.look(lambda key: False)
     assert len(transit) == 0
+
+
+def test_as_many_are_let_go_at_a_time_as_have_an_owner_again_soon() -> None:
+    clock, begun = VirtualClock(), list[ItemKey]()
+    transit = Transit(40, clock, lambda key, obj: begun.append(key))
+    transit.set_shards(frozenset({"one"}))
+    transit.open(0)
+    for number in range(1000):
+        key = ItemKey(0, "default", f"owner-{number}")
+        if transit.enter(key, SlimObject(SlimMeta(key.name)), "one"):
+            begun.append(key)
+
+    def change_hands(unowned_seconds: float) -> int:
+        """All that have a place get on; returns how many others have one then."""
+        going = begun.copy()
+        begun.clear()
+        for key in going:
+            transit.drains(key, "one")
+        clock.move_to(clock.monotonic() + OVERDUE_SECONDS / 2)  # how long its shard works on it is another matter
+        for key in going:
+            transit.let_go(key, seen=True)
+        clock.move_to(clock.monotonic() + unowned_seconds)
+        for key in going:
+            transit.leave(key)
+        return len(transit)
+
+    assert len(transit) == FIRST_PLACES
+    assert [change_hands(2 * SOON_SECONDS) for _ in range(4)] == [6, LEAST_PLACES, LEAST_PLACES, LEAST_PLACES]
+    more = [change_hands(SOON_SECONDS / 2) for _ in range(15)]
+    assert all(2 < after - before <= STEP_UP for before, after in pairwise([LEAST_PLACES, *more[:9]]))
+    assert set(more[-3:]) == {40}
 
 
 @pytest.mark.parametrize("hanging", [2, 3])

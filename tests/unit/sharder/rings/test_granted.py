@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
@@ -64,6 +65,12 @@ def written(stage: Stage) -> set[GroupResource]:
     return {name for name, _ in placed_resources(stage.server.get(CLUSTERRINGS, RING, None).get("status", {}))}
 
 
+def reason(stage: Stage, kind: str) -> tuple[str, str]:
+    """Status and reason of a condition."""
+    conditions = stage.server.get(CLUSTERRINGS, RING, None)["status"]["conditions"]
+    return next((each["status"], each["reason"]) for each in conditions if each["type"] == kind)
+
+
 def called_for(stage: Stage) -> set[str]:
     """The resources for which the webhook is called."""
     configuration = stage.server.find(WEBHOOK_CONFIGURATIONS, f"clusterring-{RING}")
@@ -74,17 +81,21 @@ def called_for(stage: Stage) -> set[str]:
 @pytest.mark.parametrize("verb", ["list", "patch"])
 @in_virtual_time
 async def test_of_a_resource_that_was_listed_by_mistake_and_without_rights_nothing_is_left(
-    clock: VirtualClock, verb: str
+    clock: VirtualClock, verb: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "sharder.rings.ring_controller")
     stage, _ = refusing(clock, verb)
     async with leading(stage, webhook=WEBHOOK):
         await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.until(lambda: "ring settled" in caplog.messages)
+        caplog.clear()
         edit(stage, ALONE, MISTAKE)
         await stage.until(lambda: stage.condition("Ready") == "False")
         stage.create(CHILDREN, thing("not-ours"))
         await stage.pass_time(10)
         assert stage.condition("PermissionsGranted") == "False"
-        assert stage.condition("Settled") != "True", "nobody has looked at what is listed"
+        assert reason(stage, "Settled") == ("Unknown", "WaitsForRights")
+        assert "ring settled" not in caplog.messages
         assert (written(stage), called_for(stage)) == ({OWNERS.group_resource}, {OWNERS.plural})
         assert stage.label(CHILDREN, "not-ours") is None
         stage.create(OWNERS, thing("it"))
@@ -92,6 +103,26 @@ async def test_of_a_resource_that_was_listed_by_mistake_and_without_rights_nothi
         edit(stage, ALONE)
         await stage.until(lambda: stage.condition("Ready") == "True", seconds=5)
         await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.until(lambda: "ring settled" in caplog.messages)
+
+
+@in_virtual_time
+async def test_objects_that_come_are_no_news_of_a_settled_ring(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sharder.rings.ring_controller")
+    stage, _ = refusing(clock)
+    async with leading(stage):
+        await stage.until(lambda: "ring settled" in caplog.messages)
+        caplog.clear()
+        stage.start("two")
+        await stage.until(lambda: "ring settled" in caplog.messages)
+        await stage.pass_time(5)
+        caplog.clear()
+        for number in range(10):
+            stage.create(OWNERS, thing(f"it-{number}"))
+            await stage.pass_time(3.3 + 0.1 * number)
+        assert "ring settled" not in caplog.messages
 
 
 @in_virtual_time

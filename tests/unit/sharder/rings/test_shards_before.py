@@ -6,23 +6,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
-from sharder.core.observed import ObservedLease
+from sharder.core.conditions import ConditionReason
+from sharder.core.observed import ObservedLease, observe
 from sharder.core.summary import Summary
 from sharder.rings.overdue import ATTEMPTS_SECONDS, ShardsBefore
 from shardsdk.protocol.leases import Lease, LeaseSpec
 from shardsdk.protocol.objects import ObjectMeta
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
-SAID = ("NotTakenOver", "0 of 1 shards are available; the lease of one cannot be acquired")
+SAID = (ConditionReason.NOT_TAKEN_OVER, "0 of 1 shards are available; the lease of one cannot be acquired")
 #: What a ring at rest waits for.
 NOTHING = Summary(settled=True, at_rest=True)
 LEASE = Lease(ObjectMeta(name="one"), LeaseSpec(holder_identity="one", lease_duration_seconds=40))
 LEASES = (ObservedLease(LEASE, 0.0),)
+OTHER = Lease(ObjectMeta(name="other"), LeaseSpec(holder_identity="other", lease_duration_seconds=15))
 
 
-def status(kind: str = "ShardsAvailable", reason: str = SAID[0]) -> Mapping[str, Any]:
+def renewed(lease: Lease) -> Lease:
+    return msgspec.structs.replace(lease, spec=msgspec.structs.replace(lease.spec, renew_time="later"))
+
+
+def status(kind: str = "ShardsAvailable", reason: str = str(SAID[0])) -> Mapping[str, Any]:
     return {"conditions": [{"type": kind, "status": "False", "reason": reason, "message": SAID[1]}]}
 
 
@@ -38,6 +45,48 @@ async def test_it_is_said_until_a_lease_without_a_fence_would_have_run_out_and_f
     await clock.sleep(0.2)
     assert before.apply(NOTHING, LEASES) == NOTHING
     assert before.apply(NOTHING, ()) == NOTHING, "nor later, whatever leases there are"
+
+
+@in_virtual_time
+async def test_that_leases_ran_out_is_withdrawn_once_each_that_a_shard_holds_was_seen_renewed_or_acquired(
+    clock: VirtualClock,
+) -> None:
+    before = ShardsBefore(status(reason="NobodyReady"), clock)
+    told = replace(NOTHING, shards_before=(ConditionReason.NOBODY_READY, SAID[1]), at_rest=False)
+    await clock.sleep(1.0)
+    listed = [observe(None, lease, clock.monotonic(), ()) for lease in (LEASE, OTHER)]
+    assert before.apply(NOTHING, listed) == told, "a list says nothing of when a lease was renewed"
+    await clock.sleep(2.0)
+    one = observe(listed[0], renewed(LEASE), clock.monotonic(), ())
+    assert before.apply(NOTHING, [one, listed[1]]) == told
+    other = observe(None, msgspec.structs.replace(OTHER, spec=LeaseSpec(lease_duration_seconds=1)), 0.0, ())
+    assert before.apply(NOTHING, [one, observe(other, OTHER, clock.monotonic(), ())]) == NOTHING
+    assert before.apply(NOTHING, listed) == NOTHING, "nor is it said again"
+
+
+@in_virtual_time
+async def test_that_leases_ran_out_is_withdrawn_once_none_of_them_is_a_shards(clock: VirtualClock) -> None:
+    before = ShardsBefore(status(reason="NobodyReady"), clock)
+    given_back = msgspec.structs.replace(LEASE, spec=LeaseSpec(lease_duration_seconds=1))
+    assert before.apply(NOTHING, [observe(None, given_back, clock.monotonic(), ())]) == NOTHING
+
+
+@in_virtual_time
+async def test_a_renewal_from_before_this_leader_began_proves_nothing(clock: VirtualClock) -> None:
+    seen = observe(observe(None, LEASE, 0.0, ()), renewed(LEASE), clock.monotonic(), ())
+    await clock.sleep(1.0)
+    before = ShardsBefore(status(reason="NobodyReady"), clock)
+    assert before.apply(NOTHING, [seen]).shards_before is not None
+
+
+@in_virtual_time
+async def test_a_lease_that_could_not_be_acquired_may_be_another_than_those_that_are_renewed(
+    clock: VirtualClock,
+) -> None:
+    before = ShardsBefore(status(reason="NotTakenOver"), clock)
+    await clock.sleep(1.0)
+    seen = observe(observe(None, LEASE, 0.0, ()), renewed(LEASE), clock.monotonic(), ())
+    assert before.apply(NOTHING, [seen]).shards_before is not None
 
 
 @pytest.mark.parametrize(

@@ -105,3 +105,25 @@ async def test_a_leader_that_stops_does_not_give_its_lease_away_while_its_writes
         await stopping
         assert leader(stage) == ""
         assert stage.label(OWNERS, "new") is not None
+
+
+@in_virtual_time
+async def test_a_leader_that_stops_writes_nothing_more_while_it_waits_for_what_it_has_sent(
+    clock: VirtualClock,
+) -> None:
+    """Else what is written last is on its way when the next leader begins."""
+    stage = two_shards(clock, objects=3)
+    assert isinstance(stage.api, SlowApi)
+    async with leading(stage) as replica:
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.slow[OWNERS.plural] = 0.8
+        before = stage.patches(OWNERS)
+        stage.create(OWNERS, thing("new"))
+        await stage.until(lambda: stage.patches(OWNERS) > before)
+        stopping = asyncio.create_task(replica.resign())
+        await stage.pass_time(0.1)
+        stage.create(OWNERS, thing("newer"))
+        await stopping
+        assert stage.patches(OWNERS) == before + 1
+        assert stage.label(OWNERS, "new") is not None
+        assert stage.label(OWNERS, "newer") is None

@@ -19,7 +19,7 @@ from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold
 from sharder.takeover.lease_client import LeaseWriter
 from sharder.takeover.records import Record
-from shardsdk.errors import FenceClosed, Forbidden
+from shardsdk.errors import Conflict, FenceClosed, Forbidden
 from shardsdk.protocol.labels import FENCED_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
@@ -193,6 +193,17 @@ class Terminating(MemoryApi):
             message = "unable to create new content in namespace a-going because it is being terminated"
             raise Forbidden(message, status=403, reason="Forbidden")
         return await super().create(resource, body, namespace, **more)
+
+
+@in_virtual_time
+async def test_a_lease_that_its_shard_has_taken_since_it_was_seen_is_not_deleted(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    seen = await stage.api.get(LEASES, "one", SHARDS, model=Lease)
+    stage.server.patch(LEASES, "one", SHARDS, {"spec": lease(clock, "one")["spec"]})
+    with pytest.raises(Conflict):
+        await LeaseWriter(stage.api, FakeFence(), clock).delete(seen)
+    assert stage.holder("one") == "one"
 
 
 @in_virtual_time

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sharder.takeover.fences import ShardHold
+from sharder.takeover.fences import ShardHold, join
 from sharder.takeover.lease_client import LeaseWriter
-from sharder.takeover.records import Record
+from sharder.takeover.records import Record, Records
 from shardsdk.errors import ConnectionFailed
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
@@ -18,6 +18,7 @@ from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.kube_fakes import FakeFence
+from tests.simulation.machines import MachineClock
 from tests.unit.sharder.placement.stage import SHARDS, Stage, lease, make_stage, ring
 from tests.unit.sharder.takeover.test_controller import FakeWork, controlling
 
@@ -142,6 +143,24 @@ async def test_a_hold_on_one_lease_of_a_name_is_none_while_a_shard_may_count_on_
 
 
 @in_virtual_time
+async def test_of_a_name_with_two_leases_both_are_renewed_or_there_is_no_hold(clock: VirtualClock) -> None:
+    """A shard of that name has just taken the one, and no watch has told yet: it may be at work."""
+    stage = make_stage(clock)
+    stage.set_up(ring(), "two")
+    for namespace in (SHARDS, "elsewhere"):
+        stage.create(LEASES, lease(clock, "one", holder="", duration=1), namespace)
+    async with controlling(stage, FakeWork(left={"one"})) as controlled:
+        controller = controlled.controller
+        await stage.until(lambda: controller.fence_for("one") is not None)
+        await stage.pass_time(0.5)
+        assert await controller.renew("one")
+        await stage.pass_time(0.5)
+        stage.api.lag = lambda: 1.0
+        stage.start("one", "elsewhere")
+        assert not await controller.renew("one")
+
+
+@in_virtual_time
 async def test_a_hold_ends_when_the_shard_is_seen_to_have_taken_its_lease_back(clock: VirtualClock) -> None:
     """By hand, for example: by this leader's clock the hold would go on, and the shard works already."""
     stage = make_stage(clock)
@@ -157,6 +176,32 @@ async def test_a_hold_ends_when_the_shard_is_seen_to_have_taken_its_lease_back(c
         await stage.pass_time(0.5)
         assert fence.remaining() <= 0, "also for what has got hold of the fence already"
         assert controller.fence_for("one") is None
+
+
+def test_and_when_nothing_is_remembered_of_the_lease_any_more() -> None:
+    """It is gone, and the shard may make itself another; a patch that waits for its turn has the fence already."""
+    clock = VirtualClock()
+    records = Records(clock)
+    record = records.of((SHARDS, "one"))
+    record.hold.until, record.held = clock.monotonic() + 25.0, True
+    fence = join("one", (record.hold,))
+    assert fence.remaining() > 0
+    records.forget((SHARDS, "one"))
+    assert fence.remaining() <= 0
+
+
+@in_virtual_time
+async def test_what_the_leaders_machine_has_missed_is_taken_off_its_hold(clock: VirtualClock) -> None:
+    """Its clock stood still with it: by that alone it would go on when the shard may have its lease back."""
+    stage, machine = make_stage(clock), MachineClock(clock)
+    machine.lapses.note(100.0)  # long before, so the hold has none of it to lose
+    record = Record(ShardHold("one", machine))
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    assert await LeaseWriter(stage.api, FakeFence(), machine).acquire(record, await read(stage), 30)
+    left = record.hold.remaining()
+    assert left > 20
+    machine.lapses.note(20.0)
+    assert record.hold.remaining() == pytest.approx(left - 20)
 
 
 @in_virtual_time

@@ -3,19 +3,16 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharder.core.views import RingView
-from sharder.webhook.app import COMPLAINT_SECONDS, AdmissionApp, Limits, build_app
+from sharder.webhook.app import COMPLAINT_SECONDS, Limits
 from shardsdk.errors import ConnectionFailed, Forbidden
-from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
 from tests.unit.sharder.webhook.reviews import (
     CONFIGMAPS,
@@ -29,63 +26,8 @@ from tests.unit.sharder.webhook.reviews import (
     review,
     view,
 )
+from tests.unit.sharder.webhook.setting import Owners, Setting, told_of
 from tests.unit.shardsdk.serving.manual_clock import ManualClock
-
-
-@dataclass
-class Owners:
-    """An API server that can be asked for owners."""
-
-    answer: PartialObject | Exception | None = None
-    hold: asyncio.Event | None = None
-    asked: list[tuple[Resource, str, str | None]] = field(default_factory=list)
-    running: int = 0
-    most: int = 0
-
-    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> PartialObject | None:
-        self.asked.append((resource, name, namespace))
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            if self.hold is not None:
-                await self.hold.wait()
-            else:
-                await asyncio.sleep(0)
-        finally:
-            self.running -= 1
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-@dataclass
-class Setting:
-    """The application with everything around it."""
-
-    rings: dict[str, RingView] = field(default_factory=lambda: {"checksum": view()})
-    owners: Owners = field(default_factory=Owners)
-    limits: Limits = field(default_factory=Limits)
-    outcomes: list[tuple[str, str]] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    assigned: list[tuple[str, GroupResource]] = field(default_factory=list)
-    clock: ManualClock = field(default_factory=ManualClock)
-
-    def build(self) -> AdmissionApp:
-        return build_app(
-            self.rings.get,
-            cast(Api, self.owners),
-            clock=self.clock,
-            on_outcome=self.note,
-            on_assigned=lambda ring, resource: self.assigned.append((ring, resource)),
-            limits=self.limits,
-        )
-
-    def note(self, ring: str, outcome: str, seconds: float) -> None:
-        self.outcomes.append((ring, outcome))
-        self.seconds.append(seconds)
-
-    async def call(self, body: Any, **more: Any) -> Reply:
-        return await call(self.build(), body, **more)
 
 
 def owner(uid: str = "u-one", **labels: str) -> PartialObject:
@@ -177,11 +119,15 @@ async def test_a_removed_label_is_put_back() -> None:
     assert setting.outcomes == [("checksum", "restored")]
 
 
-async def test_a_stale_replica_assigns_nothing() -> None:
+async def test_a_stale_replica_assigns_nothing(caplog: pytest.LogCaptureFixture) -> None:
     setting = Setting(rings={"checksum": view(stale=True)})
-    reply = await setting.call(review())
-    assert (reply.response["allowed"], reply.patch) == (True, None)
-    assert setting.outcomes == [("checksum", "stale")]
+    app = setting.build()
+    for _ in range(3):
+        reply = await call(app, review())
+        assert (reply.response["allowed"], reply.patch) == (True, None)
+    assert setting.outcomes == [("checksum", "stale")] * 3
+    [told] = told_of(caplog)
+    assert told == ("checksum", "stale", "this replica has heard nothing of leases or rings for too long")
 
 
 async def test_without_shards_objects_pass_unlabelled() -> None:
@@ -300,52 +246,6 @@ def test_reviews_are_answered_without_fastapi() -> None:
     """It would be a third of the sharder's start, and 9 MiB."""
     program = "import sys, sharder.service; sys.exit(bool({'fastapi', 'starlette.routing'} & {*sys.modules}))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("announced", [True, False])
-async def test_a_huge_body_is_refused_by_the_named_limit(announced: bool) -> None:
-    setting = Setting(limits=Limits(review_bytes=100_000))
-    app = setting.build()
-    headers = [(b"content-length", b"200000")] if announced else []
-    reply = await call(app, [b"x" * 50_000] * 4, headers=headers)
-    assert reply.status == 413
-    assert "100000 bytes" in reply.text
-    assert setting.outcomes == [("checksum", "too_large")]
-
-
-async def test_a_body_at_the_limit_is_read() -> None:
-    body = msgspec.json.encode(review())
-    setting = Setting(limits=Limits(review_bytes=len(body)))
-    assert (await setting.call([body[:100], body[100:]])).shard in SHARDS
-
-
-async def test_many_bodies_together_are_bounded_and_the_bound_is_given_back() -> None:
-    setting = Setting(limits=Limits(held_bytes=1500))
-    app = setting.build()
-    waiting = asyncio.create_task(call(app, [b" " * 1000], ends=False))
-    await asyncio.sleep(0)
-    reply = await call(app, [b" " * 1000])
-    assert reply.status == 429
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert (await call(app, review())).shard in SHARDS
-    assert setting.outcomes == [("checksum", "too_much"), ("checksum", "assigned")]
-
-
-async def test_a_body_that_never_ends_is_given_up() -> None:
-    setting = Setting(limits=Limits(body_seconds=0.01))
-    reply = await setting.call([b'{"request":'], ends=False)
-    assert reply.status == 408
-    assert setting.outcomes == [("checksum", "too_slow")]
-
-
-async def test_a_caller_that_goes_away_takes_nothing_along() -> None:
-    setting = Setting(limits=Limits(held_bytes=1500))
-    app = setting.build()
-    for _ in range(3):
-        await call(app, [b" " * 1000], ends=False, leaves=True)
-    assert setting.outcomes == [("checksum", "gone")] * 3
-    assert (await call(app, review())).shard in SHARDS
 
 
 JSON = st.recursive(

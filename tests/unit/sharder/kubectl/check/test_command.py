@@ -206,3 +206,19 @@ async def test_definitions_that_may_not_be_read_are_passed_over_and_ones_that_fa
     api.failing = {question: FAILURES[1]}
     [(level, message)] = (await check(api))[1][None, "definitions"]
     assert (level, str(FAILURES[1]) in message) == ("unknown", True)
+
+
+async def test_that_the_sharder_may_not_write_statuses_is_a_problem_where_a_ring_shows_that() -> None:
+    class Refusing(Allowing):
+        async def create(self, resource: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+            attributes = body["spec"]["resourceAttributes"]
+            allowed = (attributes["resource"], attributes["subresource"]) != ("clusterrings", "status")
+            return {"status": {"allowed": allowed}}
+
+    api = Refusing(api_of().server, Wall(), set())
+    [(level, message)] = (await check(api))[1][None, "permissions"]
+    assert (level, message.rpartition("; ")[2]) == ("warning", "the sharder that leads may be another one")
+    api.server.arrange(CLUSTERRINGS, raw_ring("new", observedGeneration=0), None)
+    code, found = await check(api)
+    [(level, message)] = found[None, "permissions"]
+    assert (code, level, message.rpartition(" of ")[2]) == (ExitCode.WRONG, "problem", "new")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sharder.core.membership import Membership
-from sharder.core.ringspec import Role
+from sharder.core.ringspec import Role, parse_ring, resolve, unsuited
+from sharder.core.selectors import LabelSelector
 from sharder.core.status import Health, conditions_of
 from sharder.kubectl.check.cluster import check_sharder, check_strangers
 from sharder.kubectl.check.findings import Finding, Level
@@ -21,7 +22,7 @@ from sharder.kubectl.shards import read_membership, read_shard_status
 from sharder.kubectl.status.overview import Condition, Overview, ResourceCount
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import GroupResource
-from tests.unit.sharder.kubectl.rings import NOW, lease, raw_ring, resolved_ring
+from tests.unit.sharder.kubectl.rings import NOW, SPEC, lease, raw_ring, resolved_ring
 
 ACCOUNT = ("sharding-system", "sharder")
 SHARDER = Sharder(ACCOUNT, ACCOUNT)
@@ -105,6 +106,12 @@ def test_a_selector_that_selects_nothing() -> None:
     assert only(amiss(namespaces=None)).level is Level.SKIPPED
 
 
+def test_labels_are_no_remedy_where_the_ring_goes_by_names() -> None:
+    by_name = {**SPEC, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a"}}}
+    finding = only(amiss(namespaces=[], resolved=resolved_ring(by_name)))
+    assert finding.remedy == "make a namespace that it names, or correct spec.namespaceSelector"
+
+
 # -- permissions --------------------------------------------------------------
 
 
@@ -121,6 +128,14 @@ def test_missing_permissions_come_with_the_command_that_grants_them() -> None:
     assert finding.message == "sharding-system/sharder may not watch configmaps, patch configmaps"
     assert finding.remedy == "kubectl sharding rbac checksum | kubectl apply -f -"
     assert finding.level is Level.PROBLEM
+
+
+def test_the_command_grants_them_to_the_account_that_was_asked_about() -> None:
+    other = {"account": ("shards", "their-sharder"), "permissions": denied("patch")}
+    command = "kubectl sharding rbac checksum --service-account shards/their-sharder"
+    assert only(amiss(**other)).remedy == f"{command} | kubectl apply -f -"
+    roles = {("escalate", GroupResource("rbac.authorization.k8s.io", "roles")): False}
+    assert f"`{command}` prints as a comment" in only(amiss(**other | {"permissions": roles})).remedy
 
 
 def test_what_no_manifest_grants_is_not_said_to_come_by_applying_one() -> None:
@@ -304,6 +319,17 @@ def test_the_sharders_own_remedy_is_told_with_what_it_complains_about() -> None:
     assert (finding.message, finding.remedy) == ("the sharder may not patch secrets", "grant it")
 
 
+def test_what_only_the_sharder_can_know_is_told_with_its_remedy() -> None:
+    by_team = LabelSelector(match_labels=(("team", "a"),))
+    raw = raw_ring(spec={**SPEC, "assignment": "Ranges", "hashBy": "Namespace"})
+    told = unsuited(resolve(parse_ring(raw), {}, by_team)[0])
+    finding = only(amiss(overview=unready(str(told))))
+    assert (finding.topic, finding.remedy.partition(",")[0]) == (
+        "ready",
+        "use kubernetes.io/metadata.name with In or NotIn in spec.namespaceSelector",
+    )
+
+
 # -- what rings share -----------------------------------------------------------
 
 
@@ -329,6 +355,26 @@ def test_no_leader_is_a_problem() -> None:
 def test_rights_that_a_leading_sharder_seems_to_lack_are_a_warning() -> None:
     assert levels(*check_sharder(LEADS, ["patch leases"], SHARDER)) == [Level.OK, Level.WARNING]
     assert levels(*check_sharder(GONE, ["patch leases"], SHARDER)) == [Level.PROBLEM, Level.PROBLEM]
+
+
+def test_a_leader_that_may_not_write_statuses_is_a_problem_where_a_ring_shows_it() -> None:
+    lacks = ["patch clusterrings/status.sharding.timebertt.dev"]
+    elsewhere = list(check_sharder(LEADS, lacks, SHARDER))[1]
+    assert elsewhere.level is Level.WARNING
+    assert "a ring that is new gets neither labels nor a webhook" in elsewhere.message
+    shown = list(check_sharder(LEADS, lacks, SHARDER, unseen=["checksum"]))[1]
+    assert (shown.level, shown.message.rpartition("; ")[2]) == (
+        Level.PROBLEM,
+        "no status speaks of the present spec of checksum",
+    )
+    assert shown.remedy.startswith("apply rbac/sharder.yaml; if another one leads, name its ServiceAccount")
+    assert levels(*check_sharder(LEADS, ["patch leases"], SHARDER, unseen=["checksum"]))[1] is Level.WARNING
+
+
+def test_roles_of_the_sharder_are_to_name_the_account_that_was_asked_about() -> None:
+    other = Sharder(("shards", "their-sharder"), ("shards", "sharder"))
+    remedy = list(check_sharder(GONE, ["patch leases"], other))[1].remedy
+    assert remedy == "apply rbac/sharder.yaml, with shards/their-sharder as the subject of its bindings"
 
 
 def test_leases_and_webhooks_of_rings_that_are_not_there_are_found() -> None:
