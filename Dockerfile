@@ -46,7 +46,8 @@ LABEL org.opencontainers.image.title="controller-sharding" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 
-# Its argument is the example's module, as in examples.checksum.
+# Its argument is the example's module: examples.checksum, examples.elected or examples.stateful. Others take packages, or
+# parts of the kubernetes package, that are not in here.
 FROM runtime AS examples
 COPY examples/ /opt/examples/examples/
 ENV PYTHONPATH=/opt/examples

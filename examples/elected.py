@@ -3,17 +3,19 @@
     python -m examples.elected --ring checksum --name shard-1 --namespace default
 
 Every replica is a shard and keeps a ConfigMap next to each of its Secrets.  One
-of them leads as well, and counts each namespace's Secrets in a ConfigMap there,
-called `secrets-count`: work that cannot be divided.  Without --ring nothing is
-sharded, and this is an operator with leader election like any other.
+of them leads as well, and in each ConfigMap called `secrets-count` it says how
+many Secrets are in that namespace: work that cannot be divided.  Without --ring
+nothing is sharded, and this is an operator with leader election like any other.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from shardsdk import Context, LeaseTimings, Operator, PatchKind, Scope
-from shardsdk.kinds import ConfigMap, Secret, body_of
+from shardsdk import Context, LeaseTimings, Operator, Scope
+from shardsdk.kinds import ConfigMap, Secret
+
+COUNT = "secrets-count"
 
 
 async def keep(ctx: Context[Secret]) -> None:
@@ -21,12 +23,12 @@ async def keep(ctx: Context[Secret]) -> None:
     await ctx.apply(ConfigMap(f"{ctx.name}-seen"))
 
 
-async def count(ctx: Context[Secret]) -> None:
-    """On the leader: count the Secrets of the namespace, for all of them together."""
+async def count(ctx: Context[ConfigMap]) -> None:
+    """On the leader: count the Secrets of the namespace, whichever came or went."""
     secrets = [each for each in ctx.cache(Secret).requests() if each.namespace == ctx.namespace]
-    counted = ConfigMap("secrets-count", data={"secrets": str(len(secrets))})
-    body, kind = body_of(counted), PatchKind.APPLY
-    await ctx.api.patch(ConfigMap.resource, "secrets-count", ctx.namespace, body, kind=kind, field_manager="elected")
+    data = {"secrets": str(len(secrets))}
+    if ctx.object.data != data:
+        await ctx.patch(ConfigMap, COUNT, {"data": data})
 
 
 def main() -> None:
@@ -41,7 +43,10 @@ def main() -> None:
 
     operator = Operator("elected", sharded=bool(options.ring), ring=options.ring)
     operator.reconcile(Secret, owns=[ConfigMap], name="keep")(keep)
-    operator.reconcile(Secret, name="count", scope=Scope.LEADER)(count)
+    counting = operator.reconcile(
+        ConfigMap, name="count", scope=Scope.LEADER, when=lambda change: change.object.metadata.name == COUNT
+    )(count)
+    counting.watches(Secret, to=lambda secret: [COUNT])
     operator.run(
         shard=options.name,
         namespace=options.namespace,

@@ -16,6 +16,7 @@ import hashlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 
 import urllib3
 from kubernetes import client, config, watch
@@ -67,8 +68,8 @@ def acknowledge(v1: client.CoreV1Api, lease: ShardLease, secret: client.V1Secret
             raise
 
 
-def work(v1: client.CoreV1Api, lease: ShardLease, share: Share) -> None:
-    """One object at a time, so nothing runs when a drain has its turn."""
+def work(v1: client.CoreV1Api, lease: ShardLease, share: Share, settle: Callable[[], None]) -> None:
+    """One object at a time, so no reconcile runs when a drain has its turn."""
     while not share.stopping.is_set() and lease.loss is None:
         try:
             # Each watch begins with everything that is there, read consistently.
@@ -80,6 +81,7 @@ def work(v1: client.CoreV1Api, lease: ShardLease, share: Share) -> None:
                     if not mine or event["type"] == "DELETED":
                         continue
                     if lease.ring.drain in (secret.metadata.labels or {}):
+                        settle()  # a write that got no answer may still be executed
                         acknowledge(v1, lease, secret)
                     else:
                         reconcile(v1, share, secret)
@@ -105,11 +107,16 @@ async def run(options: argparse.Namespace) -> None:
     config.load_config()
     api_client = client.ApiClient()
     lease.settle_first(fence_writes(api_client, lease.fence).settled)
+    loop = asyncio.get_running_loop()
+
+    def settle() -> None:
+        asyncio.run_coroutine_threadsafe(lease.writes_settled(), loop).result()
+
     async with lease, Share(access, lease, ranges) as share:
         log.info("shard %s is working", lease.name)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, share.stopping.set)
-        await lease.to_thread(work, client.CoreV1Api(api_client), lease, share)
+            loop.add_signal_handler(number, share.stopping.set)
+        await lease.to_thread(work, client.CoreV1Api(api_client), lease, share, settle)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """An operator: a Website is a page, the pods that serve it, and a Service in front of them.
 
-shardsdk run examples/website.py --dev
+shardsdk run examples/website.py --dev --install-crds
 """
 
 from __future__ import annotations

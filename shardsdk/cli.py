@@ -145,7 +145,7 @@ def rbac(
 )
 @click.argument("source", metavar="FILE")
 @click.option("--dev", is_flag=True, help="start again whenever a Python file next to FILE, or below, is saved")
-@click.option("--supervised", is_flag=True, hidden=True)
+@click.option("--supervised", type=int, default=0, hidden=True)
 @click.option("--install-crds", is_flag=True, help="bring the definitions of its custom resources up to date first")
 @click.option("-n", "--namespace", metavar="NAMESPACE", help="of its Leases (default: the pod's, or the kubeconfig's)")
 @_where_objects_are
@@ -174,7 +174,7 @@ def rbac(
     help="lines for a terminal, lines with date and module, or JSON (default: json in a pod, else terminal)",
 )
 @click.pass_obj
-def run(arguments: Sequence[str], /, source: str, dev: bool, supervised: bool, **options: Any) -> int:
+def run(arguments: Sequence[str], /, source: str, dev: bool, supervised: int, **options: Any) -> int:
     """`shardsdk run`.  Raises: ShardingError."""
     if dev:
         from shardsdk.commands.reloading import folder_of, supervise_here

@@ -66,6 +66,7 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 #: What a call of `logging` may be given besides facts.
 _OF_LOGGING: Final = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
 _RESERVED: Final = frozenset({"time", "level", "logger", "message", "template", "error", "stack"})
+_UNREADABLE: Final = "(its text cannot be read)"
 #: Fields longer than this are cut: a value may be a whole answer of a peer.
 MAX_FIELD_CHARACTERS: Final = 4_000
 
@@ -182,11 +183,18 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 def describe_error(error: BaseException) -> str:
     """An error in a line: what it is and what it says, if that can be read."""
-    try:
-        words = str(error)
-    except Exception:
-        words = "(its text cannot be read)"  # what says how it went wrong is not to go wrong itself
+    words = text_of(error)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def text_of(value: object) -> str:
+    """What somebody's value says, if that can be read: what tells of it is not to go wrong, or to end, by it."""
+    try:
+        return str(value)
+    except KeyboardInterrupt:
+        raise  # a person's, who happened to press it now
+    except BaseException:  # `sys.exit()`, a panic in an extension module
+        return _UNREADABLE
 
 
 class TextFormatter(logging.Formatter):
@@ -224,9 +232,9 @@ class JsonFormatter(logging.Formatter):
 
 def _encode(line: dict[str, Any]) -> str:
     try:
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return msgspec.json.encode(line, enc_hook=text_of).decode()
     except UnicodeEncodeError:  # a text with half of a character in it, as of a file's name that is no UTF-8
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=text_of)
 
 
 def message_of(record: logging.LogRecord) -> str:
@@ -265,10 +273,10 @@ def escape_json(text: str) -> str:
 
 def _bounded(value: Any) -> Any:
     """The value as it is while it is short (JSON keeps lists and numbers), else the beginning of its text."""
-    text = str(value)
+    text = text_of(value)
     if len(text) > MAX_FIELD_CHARACTERS:
         return f"{text[:MAX_FIELD_CHARACTERS]}..."
-    return text if isinstance(value, (bytes, BaseException)) else value
+    return text if isinstance(value, (bytes, BaseException)) or text == _UNREADABLE else value
 
 
 def render_field(name: str, value: Any) -> str:

@@ -78,9 +78,9 @@ def shard_role(role: ShardRole) -> list[Manifest]:
     )
 
 
-def lease_rules(*, by_ranges: bool = False) -> list[dict[str, Any]]:
+def lease_rules(*, by_ranges: bool = False, further_verbs: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For the namespace that a process has its leases in: these, and Events about them."""
-    verbs = (*LEASE_VERBS, *LEASE_VERBS_BY_RANGES) if by_ranges else LEASE_VERBS
+    verbs = (*LEASE_VERBS, *(LEASE_VERBS_BY_RANGES if by_ranges else ()), *further_verbs)
     return [*rules_for([LEASES.group_resource], verbs), *rules_for([EVENTS], EVENT_VERBS)]
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from shardsdk.kube.api import Api, Fence
+from shardsdk.errors import Forbidden, ServerError
+from shardsdk.kube.api import Api, Fence, RawRequest
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.process.manager import Manager, World
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import LEASES, PartialObject, Resource
+from shardsdk.rbac import Right
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
@@ -41,12 +43,22 @@ class Replica:
     #: What becomes of the requests of the first client that is opened: that of the caches of unsharded work.
     reading: Fault = Fault.NONE
     on_death: Callable[[], None] = lambda: None
+    #: Whether its API server has just started: it knows no rules, so that it refuses everything, and is not ready.
+    starting: bool = False
 
     def api(self, fence: Fence | None = None) -> MemoryApi:
-        self.apis.append(MemoryApi(self.server, self.clock, fence=fence, delay=self.delay, lag=self.lag))
+        made = _Api(self.server, self.clock, fence=fence, delay=self.delay, lag=self.lag)
+        made.replica = self
+        made.on_request = self.refuse
+        self.apis.append(made)
         if len(self.apis) == 1:
             self.apis[0].fault = self.reading
         return self.apis[-1]
+
+    def refuse(self, right: Right) -> None:
+        """What the API server asks RBAC for."""
+        if self.starting:
+            raise Forbidden(f"{right.part} is forbidden", status=403)
 
     def cut_off(self) -> None:
         for api in self.apis:
@@ -79,6 +91,15 @@ class Replica:
 
     def start(self, manager: Manager) -> asyncio.Task[ExitCode]:
         return asyncio.create_task(manager.run_async(self.world()))
+
+
+class _Api(MemoryApi):
+    replica: Replica
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        if request.path == "/readyz" and self.replica.starting:
+            raise ServerError("[-]poststarthook/rbac/bootstrap-roles failed", status=500)
+        return await super().exchange(request)
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Jobs on a schedule: the CronJob that kubebuilder's tutorial builds.
 
-shardsdk run examples/ports/cronjob.py   # besides: pip install cronsim
+shardsdk run examples/ports/cronjob.py --install-crds   # besides: pip install cronsim
 
 Schedules have five fields, in UTC.
 """

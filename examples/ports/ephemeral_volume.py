@@ -1,6 +1,6 @@
 """A PersistentVolumeClaim that goes with its EphemeralVolumeClaim: the example of kopf's walkthrough.
 
-shardsdk run examples/ports/ephemeral_volume.py
+shardsdk run examples/ports/ephemeral_volume.py --install-crds
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A page, the pods that serve it and, if it is wanted, an Ingress: the sample of the Java Operator SDK.
 
-shardsdk run examples/ports/webpage.py
+shardsdk run examples/ports/webpage.py --install-crds
 """
 
 from __future__ import annotations

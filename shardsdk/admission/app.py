@@ -28,6 +28,8 @@ HELD_BYTES: Final = 64 << 20
 BODY_SECONDS: Final = 5.0
 #: What anybody can send again and again is told this often for each webhook; the metric counts all.
 COMPLAINT_SECONDS: Final = 10.0
+#: Of a path that anybody may have asked for.
+SHOWN_CHARACTERS: Final = 200
 #: What becomes of an object whose review is refused.
 CONSEQUENCE: Final = "is dealt with by the webhook's failurePolicy"
 _JSON: Final = b"application/json"
@@ -60,6 +62,8 @@ class AdmissionApp:
         webhook = self._webhooks.get(scope["path"])
         if webhook is None:
             paths = ", ".join(sorted(self._webhooks))
+            if scope["method"] == "POST":
+                self._tell_unknown(scope["path"])
             await _send(send, 404, _TEXT, f"nothing is here; AdmissionReviews go to {paths}".encode())
         elif scope["method"] != "POST":
             await _send(send, 405, _TEXT, b"POST an AdmissionReview", (b"allow", b"POST"))
@@ -87,6 +91,19 @@ class AdmissionApp:
             self._bodies.release(body)
         await _send(send, 200, _JSON, answer)
         return verdict.outcome
+
+    def _tell_unknown(self, path: str) -> None:
+        """Whoever asks so is refused, or not, by the failure policy; anybody may ask so, and for any path."""
+        self._metrics.count_unknown()
+        if self._complaints.passes(self._clock.monotonic()):
+            log.warning(
+                "Request to a webhook that this program does not have",
+                extra={
+                    "path": path[:SHOWN_CHARACTERS],
+                    "remedy": "while a rollout goes on, it ends with that; else apply the webhook configurations that"
+                    " `shardsdk manifests` prints for this version, and delete those that it does not",
+                },
+            )
 
     def _complain(self, webhook: Webhook, problem: str) -> None:
         if self._complaints.passes(self._clock.monotonic(), webhook.name):

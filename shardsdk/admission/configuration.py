@@ -188,11 +188,14 @@ def _differ(place: str, *, but: Sequence[str]) -> str:
 
 
 def _namespace_selector(webhook: Webhook, namespaces: Sequence[str]) -> Manifest:
-    if webhook.namespace_selector or not namespaces:
-        return dict(webhook.namespace_selector)
+    """Of the `namespaces` (empty: of all) those that the webhook's own selector selects."""
+    own = dict(webhook.namespace_selector)
+    if not namespaces:
+        return own
     from shardsdk.protocol.namespaces import select_by_name  # of operators that watch some namespaces alone
 
-    return select_by_name(namespaces)
+    named = select_by_name(namespaces)["matchExpressions"]
+    return {**own, "matchExpressions": [*(own.get("matchExpressions") or ()), *named]}
 
 
 def _client_config(webhook: Webhook, given: Mapping[str, Any], ca_bundle: bytes | None) -> Manifest:

@@ -12,6 +12,8 @@ from shardsdk.admission.review import Outcome
 #: Up to the 30 s that an API server may be told to wait.
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+#: The result of what no webhook was asked.
+_UNKNOWN: Final = "unknown"
 _LOADS: Final = {True: "loaded", False: "refused"}
 
 
@@ -39,6 +41,11 @@ class WebhookMetrics:
         )  # fmt: skip
         for result in _LOADS.values():
             self._loads.labels(result)
+        self.count_unknown(0)
+
+    def count_unknown(self, number: int = 1) -> None:
+        """A path was asked for where none of the webhooks is."""
+        self._requests.labels("", _UNKNOWN).inc(number)
 
     def prepare(self, webhook: str) -> None:
         """Show `webhook` with zeros before it is asked, so that a rate has something to begin at."""

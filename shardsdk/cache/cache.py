@@ -22,11 +22,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from shardsdk.cache.objects import Request, drop_managed_fields, is_at_least, metadata_of, private_copy, request_of
 from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, T, Unfit
+from shardsdk.kube.api import PARTIAL, Api, T, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.mirror import OnUnfit, contain
 from shardsdk.kube.models import check_model
@@ -38,6 +38,8 @@ from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges
 
 if TYPE_CHECKING:
     from shardsdk.kube.slices import Slice
+
+M = TypeVar("M")
 
 EVERYTHING: Final = Selector()
 _BY_CONTROLLER: Final = "controller"
@@ -71,7 +73,6 @@ class Cache(Generic[T]):
         metadata_only: bool | None = None,
         transform: Callable[[T], T] = drop_managed_fields,
         indexes: Mapping[str, Index[T]] | None = None,
-        silence_seconds: float = SILENCE_SECONDS,
         hash_by: HashBy | None = None,
     ) -> None:
         check_model(model, resource)
@@ -103,7 +104,6 @@ class Cache(Generic[T]):
                 name=f"cache/{resource.group_resource}" + (f" in {where}" if len(namespaces) > 1 else ""),
                 clock=clock,
                 rng=rng,
-                silence_seconds=silence_seconds,
                 transform=transform,
                 part=None if hash_by is None else _slice(hash_by),
                 indexes={**(indexes or {}), _BY_CONTROLLER: _controller_uid},
@@ -242,18 +242,24 @@ class Cache(Generic[T]):
     def __len__(self) -> int:
         return sum(len(reflector.store) for reflector in self._reflectors.values())
 
-    async def stream_metadata(self, selector: Selector | None = None) -> AsyncIterator[list[PartialObject]]:
+    def stream_metadata(self, selector: Selector | None = None) -> AsyncIterator[list[PartialObject]]:
         """Metadata of the same selection from the API server, consistently; or of another one.
 
         Raises: StreamInterrupted and whatever else a list may raise.
         """
+        return self.stream(PartialObject, selector)
+
+    async def stream(self, model: type[M], selector: Selector | None = None) -> AsyncIterator[list[M]]:
+        """The same, decoded to a `model` of the metadata.  Raises: as `stream_metadata`."""
         selected = selector or self.selector
         if self._hash_by is not None:
             if not self._shown:
                 return
             selected = replace(selected, shards=self._shown.selector(self._hash_by))
         for namespace in self._reflectors:
-            async for batch in self._api.stream(self.resource, namespace, selector=selected):
+            async for batch in self._api.stream(
+                self.resource, namespace, selector=selected, model=model, metadata_only=True
+            ):
                 yield batch
 
     # -- inside -----------------------------------------------------------

@@ -10,13 +10,14 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shardsdk.admission.configuration import NAME_LABEL
 from shardsdk.cache.objects import Request
 from shardsdk.commands.asking import Said, Shard, ask, forwarded
-from shardsdk.commands.sockets import forget, sockets
+from shardsdk.commands.sockets import sockets
 from shardsdk.commands.workload import HEALTH_PORT
 from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, NotFound, ShardingError
 from shardsdk.kube.access import load_access
@@ -151,7 +152,8 @@ async def _ask(address: Address, requests: Sequence[Request]) -> list[Said]:
     """What one process says; nothing: there is none."""
     said = [await ask(address, request) for request in requests]
     if address.socket and None in said:
-        forget(address.socket)
+        with suppress(FileNotFoundError):
+            os.unlink(address.socket)  # that of a process that was killed
     return [each for each in said if each is not None]
 
 

@@ -7,22 +7,29 @@ Asking changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from shardsdk.errors import ApiError, ConnectionFailed, NotFound
+from shardsdk.errors import ApiError, ConnectionFailed, Forbidden, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.kube.discovery import Served, served_by
 from shardsdk.lease.claim import describe_holder, is_overdue
+from shardsdk.logs import logger_of
 from shardsdk.process.served import explain_unserved
 from shardsdk.protocol.labels import API_GROUP, SHARDER_HOLDER, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
+from shardsdk.protocol.rings import Ring
 from shardsdk.rbac import Right, Rule, render_rules, rights_of
+
+log: Final = logger_of(__name__)
+
+#: A rule as in a Role, and the namespace where it is to hold (`None`: in all).
+Grant = tuple[str | None, Rule]
 
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -32,20 +39,23 @@ class Needs:
     """What a program needs of a cluster; `source` is what it is called at a prompt.
 
     `namespace` (empty: none) has to be there.  `resources` have to be served, of which `own` are those whose
-    definitions come with the program.  `grants` are rules as in a Role, each with the namespace where it is
-    to hold (`None`: in all).  `ring` has to be there (`None`: none).
+    definitions come with the program.  `grants` are what it is certain to do, `perhaps` what its functions may do
+    besides.  `ring` has to be there (`None`: none).
     """
 
     source: str
     resources: Sequence[Resource]
     own: frozenset[GroupResource] = frozenset()
-    grants: Sequence[tuple[str | None, Rule]] = ()
+    grants: Sequence[Grant] = ()
+    perhaps: Sequence[Grant] = ()
     ring: str | None = None
     namespace: str = ""
 
 
 async def find_problems(api: Api, needs: Needs) -> list[str]:
     """What keeps the program from working, each with what to do; nothing: it can begin.
+
+    If it can, and may not do what its functions may want to do, a warning says so.
 
     Raises: ApiError, ConnectionFailed when the API server does not say.
     """
@@ -59,8 +69,19 @@ async def find_problems(api: Api, needs: Needs) -> list[str]:
             found.append(problem)
     if needs.ring is not None and (problem := await _find_missing_ring(api, served, needs.ring, needs)):
         found.append(problem)
-    if missing := _without_covered(await _find_missing_rights(api, needs.grants)):
-        found.append(await _word_rights(api, missing, needs))
+    missing = await _find_missing_rights(api, [*needs.grants, *needs.perhaps])
+    rules = list(_render_places(_without_covered(missing)))
+    if not {each for space, rule in needs.grants for each in rights_of(space, rule)}.isdisjoint(missing):
+        found.append(
+            f"{await _who(api)} lacks rights that {needs.source} needs; grant it\n"
+            + "\n".join(rules)
+            + f"\n(all that it needs: `shardsdk manifests {needs.source} --image IMAGE`)"
+        )
+    elif rules and not found:
+        log.warning(
+            "Rights are missing that a function may need; where it does, it fails until they are granted",
+            extra={"identity": await _who(api), "missing": " ".join(rules)},
+        )
     return found
 
 
@@ -102,6 +123,18 @@ async def _find_missing_ring(api: Api, served: Served, ring: str, needs: Needs) 
     return None
 
 
+async def assigns_ranges(api: Api, ring: str) -> bool:
+    """Whether the ring assigns ranges of hashes, as far as it can be read.
+
+    Raises: ConfigurationError for a ring that this version cannot work in, ApiError, ConnectionFailed when the API
+        server does not say.
+    """
+    try:
+        return (await api.get(CLUSTERRINGS, ring, model=Ring)).hash_by is not None
+    except (NotFound, Forbidden):
+        return False  # told among what is missing
+
+
 async def find_namesake(api: Api, name: str, namespace: str, ring: str, now: datetime) -> str | None:
     """For whom a shard of `ring` called `name` has to wait at the moment `now`; `None`: for nobody, as it seems."""
     try:
@@ -116,7 +149,7 @@ async def find_namesake(api: Api, name: str, namespace: str, ring: str, now: dat
 # -- rights ------------------------------------------------------------------------
 
 
-async def _find_missing_rights(api: Api, grants: Iterable[tuple[str | None, Rule]]) -> list[Right]:
+async def _find_missing_rights(api: Api, grants: Iterable[Grant]) -> list[Right]:
     """The rights that this identity lacks; none when the API server does not say."""
     rights = list(dict.fromkeys(each for namespace, rule in grants for each in rights_of(namespace, rule)))
     allowed = await asyncio.gather(*(_allowed(api, right) for right in rights))
@@ -144,14 +177,11 @@ async def _allowed(api: Api, right: Right) -> bool:
         return True  # whoever may not even ask finds out by what is refused later
 
 
-async def _word_rights(api: Api, missing: Sequence[Right], needs: Needs) -> str:
-    """The rules to grant, ready to be pasted, one place after the other."""
-    text = f"{await _who(api)} lacks rights that {needs.source} needs; grant it"
+def _render_places(missing: Sequence[Right]) -> Iterator[str]:
+    """The rules to grant, line by line, ready to be pasted, one place after the other."""
     for namespace in dict.fromkeys(right.namespace for right in missing):
-        place = "by a ClusterRole" if namespace is None else f"by a Role in namespace {namespace}"
-        rules = render_rules([right for right in missing if right.namespace == namespace])
-        text += f"\n{place}:\n" + "\n".join(rules)
-    return text + f"\n(all that it needs: `shardsdk manifests {needs.source} --image IMAGE`)"
+        yield "by a ClusterRole:" if namespace is None else f"by a Role in namespace {namespace}:"
+        yield from render_rules([right for right in missing if right.namespace == namespace])
 
 
 async def _who(api: Api) -> str:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardsdk.admission.settings import Serving
-from shardsdk.commands.preflight import Needs
+from shardsdk.commands.preflight import Grant, Needs
 from shardsdk.errors import ConfigurationError
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
-from shardsdk.rbac import CONTROLLED_VERBS, MAIN_VERBS, Rule, lease_rules, ring_rules, rules_for
+from shardsdk.rbac import CONTROLLED_VERBS, MAIN_VERBS, lease_rules, ring_rules, rules_for
+from shardsdk.reconcile.spec import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,47 +74,58 @@ class Program:
         names = {each["metadata"]["name"]: each["spec"]["names"] for each in self.definitions()}
         return {resource: [each["singular"], *each.get("shortNames", ())] for resource, each in names.items()}
 
-    def needs(self, manager: Manager, own_namespace: str, webhooks: Serving | None = None) -> Needs:
+    def needs(
+        self, manager: Manager, own_namespace: str, webhooks: Serving | None = None, *, by_ranges: bool = False
+    ) -> Needs:
         """What it takes for `manager` to run; leases are in `own_namespace`.
 
-        `webhooks` says how they are served here (`None`: they are not).
+        `webhooks` says how they are served here (`None`: they are not); `by_ranges`: its ring assigns so.
         """
         needs = Needs(
             self.source,
             [source.resource for spec in manager.controllers for source in spec.resources],
             ring=manager.ring,
             namespace=own_namespace if manager.ring is not None or manager.election is not None else "",
+            grants=_grants_of(manager, own_namespace, by_ranges=by_ranges),
         )
         if isinstance(self.found, Manager):
-            return replace(needs, grants=_grants_of(manager, own_namespace))
+            return needs
         from shardsdk.kinds import resource_of
 
-        granted = self.found.permissions(webhooks=webhooks)
+        granted = self.found.permissions(webhooks=webhooks, by_ranges=by_ranges)
+        unserved = self.found.permissions(webhooks=None, by_ranges=by_ranges)
+        own: list[Grant] = [(own_namespace, rule) for rule in granted.own]
+        cluster: list[Grant] = [(None, rule) for rule in granted.cluster]
+        serving = [each for each in own if each[1] not in unserved.own]
+        serving += [each for each in cluster if each[1] not in unserved.cluster]
         return replace(
             needs,
             own=frozenset(resource_of(kind).group_resource for kind in self.found.kinds()),
-            grants=[
+            grants=[*needs.grants, *serving],
+            perhaps=[
                 *((space or None, rule) for space in manager.watch_namespaces or ("",) for rule in granted.objects),
-                *((own_namespace, rule) for rule in granted.own),
-                *((None, rule) for rule in granted.cluster),
+                *own,
+                *cluster,
             ],
         )
 
 
-def _grants_of(manager: Manager, own_namespace: str) -> list[tuple[str | None, Rule]]:
+def _grants_of(manager: Manager, own_namespace: str, *, by_ranges: bool) -> list[Grant]:
     """What a manager is certain to do; what its functions do, nobody knows."""
-    main = {spec.main.resource for spec in manager.controllers}
-    others = {source.resource for spec in manager.controllers for source in spec.resources[1:]} - main
-    verbs = MAIN_VERBS if manager.ring is not None else CONTROLLED_VERBS
-    grants: list[tuple[str | None, Rule]] = []
+    read = {source.resource for spec in manager.controllers for source in spec.resources}
+    sharded = manager.ring is not None and not by_ranges  # it lets go of an object by a patch of its labels
+    let_go = {spec.main.resource for spec in manager.controllers if sharded and spec.scope in (None, Scope.SHARDED)}
+    grants: list[Grant] = []
     for namespaced, spaces in ((True, manager.watch_namespaces or ("",)), (False, ("",))):
         rules = [
-            *rules_for((each.group_resource for each in main if each.namespaced is namespaced), verbs),
-            *rules_for((each.group_resource for each in others if each.namespaced is namespaced), CONTROLLED_VERBS),
+            *rules_for((each.group_resource for each in let_go if each.namespaced is namespaced), MAIN_VERBS),
+            *rules_for(
+                (each.group_resource for each in read - let_go if each.namespaced is namespaced), CONTROLLED_VERBS
+            ),
         ]
         grants += [(space or None, rule) for space in spaces for rule in rules]
     if manager.ring is not None or manager.election is not None:
-        grants += [(own_namespace, rule) for rule in lease_rules()]
+        grants += [(own_namespace, rule) for rule in lease_rules(by_ranges=by_ranges)]
     if manager.ring is not None:
-        grants += [(None, rule) for rule in ring_rules(manager.ring)]
+        grants += [(None, rule) for rule in ring_rules(manager.ring, by_ranges=by_ranges)]
     return grants

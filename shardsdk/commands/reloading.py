@@ -6,14 +6,18 @@
 
 What fails may fail for what no file mends (an API server that is away, a definition that is not installed), so it is
 tried again, after pauses that grow.  A program that cannot be loaded says why; saving it mended is enough.
+
+What supervises may be killed (SIGKILL, no memory left), of which no signal tells: then the program ends by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,16 +25,19 @@ from typing import Any, Final
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.process.early import end_at_once
 
 #: How long a program may take to stop before it is ended at once.
 STOP_SECONDS: Final = 5.0
+#: How often a program looks whether what supervises it is still there.
+LOOK_SECONDS: Final = 1.0
 #: Pauses before what has failed is started again: the first, doubling, and the longest.
 RETRY_SECONDS: Final = (1.0, 30.0)
 #: What ran for so long before it failed is started again after the first pause.
 WORKED_SECONDS: Final = 60.0
 #: How a supervised program exits that only another file mends.  Source: sysexits.h, EX_DATAERR.
 UNLOADABLE: Final = 65
-#: Given to a program that is supervised, at the end of its command line.
+#: Given to a program that is supervised, at the end of its command line, with the number of the process that does.
 SUPERVISED: Final = "--supervised"
 #: Saved files whose names are told; of more, how many.
 NAMED: Final = 3
@@ -138,10 +145,27 @@ def supervise_here(arguments: Sequence[str], folder: Path) -> int:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, this.cancel)
         tell(f"watching {folder} for changes")
-        command = [sys.executable, "-m", "shardsdk", *arguments, SUPERVISED]
+        command = [sys.executable, "-m", "shardsdk", *arguments, f"{SUPERVISED}={os.getpid()}"]
         return await supervise(command, saved_files(folder), tell)
 
     return asyncio.run(main())
+
+
+def end_with_supervisor(supervisor: int) -> None:
+    """Have this process be asked to stop once that one, which has started it, is gone; ended when that takes too long.
+
+    By a thread, which reconciles that hold up the event loop do not keep from it.
+    """
+    pause = threading.Event()
+
+    def follow() -> None:
+        while os.getppid() == supervisor:
+            pause.wait(LOOK_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+        pause.wait(STOP_SECONDS)
+        end_at_once(signal.SIGTERM, None)
+
+    threading.Thread(target=follow, name="shardsdk/supervisor", daemon=True).start()
 
 
 def folder_of(source: str) -> Path:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from shardsdk.admission.settings import Serving
 from shardsdk.commands.loading import Unloadable, load
-from shardsdk.commands.preflight import find_namesake, find_problems
+from shardsdk.commands.preflight import assigns_ranges, find_namesake, find_problems
 from shardsdk.commands.program import Program
-from shardsdk.commands.reloading import UNLOADABLE
+from shardsdk.commands.reloading import UNLOADABLE, end_with_supervisor
 from shardsdk.commands.sockets import socket_of
 from shardsdk.commands.terminal import TerminalFormatter
 from shardsdk.errors import (
@@ -75,8 +75,8 @@ class Options:
     install_crds: bool = False
     log_level: str = "info"
     log_format: str = "auto"
-    #: `--dev` has started it, and does so again.
-    supervised: bool = False
+    #: The process of `--dev` that has started it, and does so again; 0: none has.
+    supervised: int = 0
 
     def serving(self) -> Serving | None:
         """How webhooks are to be served; `None`: nothing was said.  Raises: ConfigurationError."""
@@ -101,6 +101,8 @@ class Options:
 def run(options: Options) -> int:
     """Be the process; gives its exit code.  Raises: ShardingError, with what to do, when it cannot begin."""
     as_json = _setup_logging(options)
+    if options.supervised:
+        end_with_supervisor(options.supervised)
     try:
         program, manager = _load(options)
         enable_loggers()
@@ -119,10 +121,20 @@ def _load(options: Options) -> tuple[Program, Manager]:
     try:
         program = load(options.source)
         manager = program.manager_with(settings)
+        _check_sharded(program, manager, options)
         manager.socket = "" if in_pod() else _socket(program.name, options)
         return program, manager
     except ConfigurationError as error:
         raise Unloadable(str(error)) from error
+
+
+def _check_sharded(program: Program, manager: Manager, options: Options) -> None:
+    """Raises: ConfigurationError for what is said about a shard where there is none."""
+    said = {"--shard": options.shard, "--restart-grace": options.restart_grace}
+    if manager.ring is None and (given := [name for name, value in said.items() if value is not None]):
+        raise ConfigurationError(
+            f"{program.source} is not sharded: leave out {' and '.join(given)}, or write Operator(…, sharded=True)"
+        )
 
 
 def _socket(name: str, options: Options) -> str:
@@ -160,7 +172,8 @@ async def _prepare(
             await _reach(api, access)
             if options.install_crds:
                 await _install(api, program, clock)
-            needs = program.needs(manager, own, (options.serving() or Serving()).here())
+            by_ranges = manager.ring is not None and await assigns_ranges(api, manager.ring)
+            needs = program.needs(manager, own, (options.serving() or Serving()).here(), by_ranges=by_ranges)
             problem = "\n".join(await find_problems(api, needs))
             failure = ConfigurationError(problem) if problem else None
         except (ConnectionFailed, NotInstalled, ServerError, TooManyRequests) as error:

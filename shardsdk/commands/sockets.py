@@ -55,11 +55,6 @@ def sockets(name: str | None, environ: Mapping[str, str]) -> list[Path]:
     return [path for path, match in found if match and wanted in (None, match["name"])]
 
 
-def forget(socket: str) -> None:
-    """Remove the file of a process that was killed."""
-    Path(socket).unlink(missing_ok=True)
-
-
 def _room(directory: Path) -> int:
     """How many characters of a program's name a socket's name has."""
     return min(MAX_PATH_BYTES - len(os.fsencode(directory)) - len(f"/{_ENDING}"), MAX_NAME_CHARACTERS)

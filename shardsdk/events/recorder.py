@@ -344,8 +344,9 @@ class EventRecorder:
         self, regarding: Regarding, reason: object, count: int, why: str, unexpected: Exception | None = None
     ) -> None:
         self._count_dropped(count)
-        fields = {"kind": regarding.kind, "object": regarding.name, "reason": _as_text(reason)}
-        log.warning("event not written", extra={**fields, "error": why}, exc_info=unexpected)
+        where = {"kind": regarding.kind, "namespace": regarding.namespace, "object": regarding.name}
+        extra = {**where, "reason": _as_text(reason), "error": why}
+        log.warning("event not written", extra=extra, exc_info=unexpected)
 
     def _count_dropped(self, count: int) -> None:
         self.dropped += count

@@ -124,7 +124,7 @@ def object_schema(model: Any, walk: Walk) -> Schema:
             f"{walk.place}: {model.__name__} contains itself, which no CRD can say; write `dict[str, Any]` there"
         )
     inside = walk._replace(around=(*walk.around, model))
-    schema: Schema = {"type": "object", "properties": {}}
+    schema: Schema = {"type": "object", "properties": _tag_of(model, walk)}
     if text := doc_of(model):
         schema["description"] = text
     try:
@@ -141,6 +141,12 @@ def object_schema(model: Any, walk: Walk) -> Schema:
     if rules := rules_of(getattr(model, "__rules__", ())):
         schema["x-kubernetes-validations"] = rules
     return schema
+
+
+def _tag_of(model: Any, walk: Walk) -> Schema:
+    """The property that msgspec sends with each object of a class that has a tag."""
+    config = getattr(model, "__struct_config__", None)
+    return {} if config is None or config.tag is None else {config.tag_field: _enum_schema([config.tag], walk)}
 
 
 def doc_of(model: Any) -> str:
@@ -224,6 +230,8 @@ def _one_schema(bare: Any, walk: Walk) -> Schema:
     if isinstance(origin, type):
         if issubclass(origin, SlimMeta):
             return {"type": "object", PRESERVE: True}
+        if issubclass(origin, msgspec.Struct) and origin.__struct_config__.array_like:
+            return {"type": "array", "items": {PRESERVE: True}}  # no schema speaks of the places in a list
         if issubclass(origin, msgspec.Struct) or dataclasses.is_dataclass(origin):
             return object_schema(origin, walk)
         if hasattr(origin, "model_json_schema"):

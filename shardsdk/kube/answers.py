@@ -106,7 +106,6 @@ class Cause(msgspec.Struct, frozen=True):
     """One entry of `details.causes`."""
 
     reason: str = ""
-    message: str = ""
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):

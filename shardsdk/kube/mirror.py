@@ -209,7 +209,8 @@ class Mirror(Generic[T]):
             self._unfit[key] = unfit
             if listing is not None:
                 listing.seen.add(key)
-            if before is not None and before.metadata.resource_version == unfit.metadata.resource_version:
+            # A store that was set back gives versions twice.
+            if before is not None and before.metadata == unfit.metadata:
                 return
         known = self.store.get(*key)
         if known is not None:

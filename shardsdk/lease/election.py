@@ -47,7 +47,6 @@ from shardsdk.protocol.objects import LEASES
 
 log: Final = logger_of(__name__)
 
-ElectionTimings = LeaseTimings
 #: What a leader does; it ends by itself, or is cancelled when it must stop leading.
 Lead = Callable[[Hold], Awaitable[None]]
 

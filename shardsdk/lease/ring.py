@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import Final, NamedTuple
 
-from shardsdk.errors import ConfigurationError, RetryRule, ShardingError
+from shardsdk.errors import ConfigurationError, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock, SystemClock
@@ -43,7 +44,9 @@ async def read_ring(
     Raises: ConfigurationError for a ring that this version cannot work in.
     """
     backoff = Backoff(rng, first_seconds=0.5, max_seconds=10.0)
-    began, ready, told = clock.monotonic(), False, False
+    refusals = Refusals(api, clock)
+    began, told = clock.monotonic(), False
+    by: HashBy | None = None
     while True:
         try:
             found = await api.get(CLUSTERRINGS, ring, model=Ring)
@@ -61,15 +64,41 @@ async def read_ring(
         except ConfigurationError:
             raise
         except ShardingError as error:
-            if getattr(error, "status", 0) == 403 or error.retry is RetryRule.NEVER:
-                if ready or clock.monotonic() >= began + STARTING_SECONDS:
-                    return None
-                # It was refused before this answer, so a server that is ready is asked once more.
-                ready = await _is_ready(api)
-                if ready:
-                    continue
+            # What was read by ranges is not by labels for being refused later; that it is gone may be believed.
+            if await refusals.are_final(error) and (by is None or isinstance(error, NotFound)):
+                return None
+            if refusals.ask_at_once:
+                continue
             log.info("The ring could not be read; trying again", extra={"ring": ring, "error": str(error)})
             await clock.sleep(backoff.next())
+
+
+class Refusals:
+    """Whether to believe what an API server refuses: one that has just started knows no rules yet, and no types.
+
+    It may start at any time, so each failure that is no refusal begins this anew.
+    """
+
+    def __init__(self, api: Api, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        #: When the first was met of those that no other failure has come between.
+        self._began = math.inf
+        self._ready = False
+        #: It was refused before the server said that it is ready, which is asked once more.
+        self.ask_at_once: bool = False
+
+    async def are_final(self, error: ShardingError) -> bool:
+        """Whether `error`, with which a request has failed, is a refusal to believe."""
+        self.ask_at_once = False
+        if getattr(error, "status", 0) != 403 and error.retry is not RetryRule.NEVER:
+            self._began, self._ready = math.inf, False
+            return False
+        self._began = min(self._began, self._clock.monotonic())
+        if self._ready or self._clock.monotonic() >= self._began + STARTING_SECONDS:
+            return True
+        self.ask_at_once = self._ready = await _is_ready(self._api)
+        return False
 
 
 async def _is_ready(api: Api) -> bool:

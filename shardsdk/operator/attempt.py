@@ -10,7 +10,7 @@ is pruned then, and no status written.  While that cannot be told for a reason t
 may pass it is tried again without the function (but not without the clean-up: nobody
 changes the spec of what is on its way out).  The condition that told of a
 `Permanent` is taken back when the function has succeeded, and has not said
-anything of it.
+anything of it; also that of another process, which the object shows as one of ours.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from shardsdk.kinds.conditions import Condition
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import SPEC_CHANGE, Failures, Permanent, Retry
+from shardsdk.operator.leftovers import PAUSE_SECONDS, Leftovers, Untold, failures_in, types_of, untrue_types
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
-from shardsdk.operator.status import cached_object, take_back_failure, write_failure, write_status
+from shardsdk.operator.status import cached_object, take_back_failures, write_failure, write_status
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.raised import describe, is_failure, is_quiet, leaves_of
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting
@@ -85,6 +86,7 @@ class Attempts(Generic[K]):
         self._pruned = pruned
         self._timers = timers
         self._failures = Failures()
+        self._leftovers = Leftovers()
         #: Whose changes say when what is remembered of an object ends.
         self._followed: Cache[Any] | None = None
 
@@ -122,13 +124,37 @@ class Attempts(Generic[K]):
             self._check(context, returned)
             read = handed if context.version == version else None  # else it has written the object itself
             await write_status(context, returned, observes=self._observes, read=read)
-        failed = self._failures.condition(context.metadata.uid)
-        if failed is not None and failed.type not in _types_of(returned):
-            await take_back_failure(context, failed)
+        told = await self._take_back(context, thing, types_of(getattr(returned, "conditions", None)))
         # One that asks to be called again may not have come to all that it applies.
         if self._pruned and not isinstance(outcome, Requeue | RequeueAfter):
             await prune(context, self._pruned, self._timers)
-        return outcome
+        return outcome if told or outcome is not None else RequeueAfter(PAUSE_SECONDS)
+
+    async def _take_back(self, context: Context[K], thing: K | None, said: Collection[object]) -> bool:
+        """Have the status not tell any more that it failed for good, but by what the function has `said` itself.
+
+        `False`: what another process has left could not be told yet.
+        """
+        uid, said = context.metadata.uid, {*said}
+        failed = self._failures.condition(uid)
+        if failed is not None and failed.type not in said and await take_back_failures(context, [failed]):
+            said.add(failed.type)
+        if not (untrue := untrue_types(thing) - said):
+            return True
+        try:
+            found = await self._leftovers.read(context)
+        except (Untold, ApiError, ConnectionFailed) as unread:
+            if (error := unread.error if isinstance(unread, Untold) else unread) is not None:
+                context.log.warning(
+                    "What another process has said of a failure for good may still be in the status",
+                    error=describe(error),
+                )
+            return False
+        if found is not None:
+            if left := failures_in(context, found, untrue):
+                await take_back_failures(context, left, found)
+            self._leftovers.forget(uid)
+        return True
 
     async def _finish(self, context: Context[K], call: Call) -> Outcome | None:
         """The object is on its way out, and stays until its finalizers are gone."""
@@ -237,12 +263,6 @@ class Attempts(Generic[K]):
         text = describe(error)
         if self._failures.is_news(context.metadata.uid, text):
             context.event(EventType.WARNING, "ReconcileFailed", text)
-
-
-def _types_of(status: object) -> set[object]:
-    """The conditions that a returned status speaks of, whatever class they are of."""
-    conditions = getattr(status, "conditions", None) or ()
-    return {each.get("type") if isinstance(each, dict) else getattr(each, "type", None) for each in conditions}
 
 
 def field_names(model: type[Any]) -> set[str]:

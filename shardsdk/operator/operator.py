@@ -8,7 +8,8 @@
     operator.run()
 
 Of its replicas one leads and reconciles all objects; with `sharded=True` each
-is a shard, and has the objects that the sharder gives it.  Nothing else changes.
+is a shard, and has the objects that the sharder gives it.  The functions stay as
+they are.  Neither form begins while processes of the other one are at work.
 
 Refuses: to do anything itself.  What runs is `Manager`, with a `ControllerSpec`
 for each function; whoever needs more of them takes `manager()`.
@@ -35,9 +36,12 @@ from shardsdk.kinds.declaration import declaration_of
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import setup_logging_unless_done
+from shardsdk.operator.declaring import Declaring
+from shardsdk.operator.indexes import Indexes, indexes_of
 from shardsdk.operator.permissions import Permissions, permissions_of
 from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, check_unique, status_of
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
+from shardsdk.process.changeover import OtherForm
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import exit_code_for
 from shardsdk.protocol.labels import parse_ring_name
@@ -52,8 +56,6 @@ F = TypeVar("F", bound=Task)
 
 #: How pods serve webhooks, with certificates of their own.
 _BY_DEFAULT: Final = Serving()
-
-Indexes = dict[str, Callable[[Any], Iterable[str]]]
 
 
 class Operator:
@@ -92,7 +94,9 @@ class Operator:
         self._indexes: dict[Resource, Indexes] = {}
         self._needed: dict[Resource | GroupResource, list[str]] = {}
         self._defined: list[type[Kind]] = []
-        self._webhooks = Declarations(name)
+        #: Refuses what is declared once it has begun.
+        self.declaring: Final = Declaring(name)
+        self._webhooks = Declarations(name, self.declaring)
 
     # -- what it does ----------------------------------------------------------------
 
@@ -129,9 +133,11 @@ class Operator:
             scope,
             when,
             Settings(concurrency, timeout_seconds, drain_timeout_seconds, rate_limit, max_writes),
+            self.declaring.check,
         )
 
         def add(function: Function[K]) -> Reconciler[K]:
+            self.declaring.check(f"reconcile({kind.__name__})")
             made: Reconciler[K] = Reconciler(function, declared)
             functions = [*self._reconcilers, made]
             check_unique(functions)
@@ -222,6 +228,7 @@ class Operator:
         """
 
         def add(function: F) -> F:
+            self.declaring.check("a task")
             self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope))
             return function
 
@@ -242,6 +249,7 @@ class Operator:
         """
 
         def add(function: Callable[[K], Iterable[str]]) -> Callable[[K], Iterable[str]]:
+            self.declaring.check(f"index({name!r})")
             self._indexes.setdefault(resource_of(kind), {})[name] = function
             return function
 
@@ -344,15 +352,19 @@ class Operator:
         if not self._reconcilers and not self._tasks and not self._webhooks.all:
             raise ConfigurationError(f"operator {self.name!r} does nothing: decorate a function with reconcile(Kind)")
         manager = Manager(ring or self.ring, **self._elected(given))
+        # One that is a shard and stands for election as well has both forms' leases: nobody can tell whose they are.
+        if (manager.ring is None) is not (manager.election is None):
+            manager.other_form = OtherForm(self.name, elected=self.sharded)
         for spec in self.controllers():
             manager.add(spec)
-        for resource, indexes in self._all_indexes().items():
+        for resource, indexes in indexes_of(self._indexes, self._reconcilers).items():
             manager.cache(resource, indexes=indexes)
         for task in self._tasks:
             manager.run_task(task.function, name=task.name, scope=task.scope)
         if self._webhooks.all:
             render = partial(self.webhook_configurations, ring=ring)
             self._webhooks.serve_by(manager, webhooks or Serving(), given.get("namespace"), render)
+        self.declaring.end()
         return manager
 
     def run(self, *, ring: str = "", webhooks: Serving | None = None, **settings: Any) -> NoReturn:
@@ -385,15 +397,3 @@ class Operator:
             return settings
         timings = settings.get("timings") or LeaseTimings()
         return {**settings, "election": Election(self.name, settings.get("namespace"), timings=timings)}
-
-    def _all_indexes(self) -> dict[Resource, Indexes]:
-        found = {resource: dict(indexes) for resource, indexes in self._indexes.items()}
-        for each in self._reconcilers:
-            indexes = found.setdefault(resource_of(each.declared.kind), {})
-            for name, function in each.indexes.items():
-                if name in indexes:
-                    raise ConfigurationError(
-                        f"two indexes of {each.declared.kind.__qualname__} are called {name!r}: rename one"
-                    )
-                indexes[name] = function
-        return {resource: indexes for resource, indexes in found.items() if indexes}

@@ -20,6 +20,9 @@ READ: Final = ("get", "list", "watch")
 MAIN: Final = (*READ, "patch")
 STATUS: Final = ("patch",)
 CHILDREN: Final = (*READ, "create", "patch", "delete")
+#: An elected operator, of Leases: whether shards of it are at work.  A sharded one may as well, though it does not: its
+#: role takes the place of the elected form's, whose candidates are to see it.
+SHARDS: Final = ("list",)
 
 Rule = dict[str, Any]
 
@@ -84,7 +87,7 @@ def permissions_of(
         return _joined(rule for each in named for rule in rules_for([each], wanted[each]))
 
     reads_ring = ring_rules(ring, by_ranges=by_ranges) if ring else ()
-    own = (*lease_rules(by_ranges=by_ranges), *own_rules)
+    own = (*lease_rules(by_ranges=by_ranges, further_verbs=SHARDS), *own_rules)
     cluster = (*rules(namespaced=False), *reads_ring, *cluster_rules)
     return Permissions(tuple(rules(namespaced=True)), own, cluster)
 

@@ -21,7 +21,9 @@ from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.serverside import send_apply
 
 
-class _Manager(msgspec.Struct, frozen=True, rename="camel"):
+class ManagedFields(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of `metadata.managedFields`."""
+
     manager: str = ""
     operation: str = ""
     subresource: str = ""
@@ -35,7 +37,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     owner_references: list[OwnerReference] | None = None
     deletion_timestamp: str | None = None
-    managed_fields: list[_Manager] | None = None
+    managed_fields: list[ManagedFields] | None = None
 
 
 class _Managed(msgspec.Struct, frozen=True):

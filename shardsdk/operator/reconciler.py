@@ -86,6 +86,8 @@ class Declared:
     scope: Scope | None
     when: Predicate
     settings: Settings
+    #: Called with what is declared of it later; raises ConfigurationError where nothing would come of that.
+    check: Callable[[str], object] = str
 
 
 class Reconciler(Generic[K]):
@@ -123,6 +125,7 @@ class Reconciler(Generic[K]):
             @website.finalize
             async def gone(ctx: Context[Website]) -> None: ...
         """
+        self.declared.check("finalize")
         if self._clean_up is not None:
             raise ConfigurationError(f"{self.title!r} has a function for finalize already: call both from one")
         self._same_sort(function, "finalize")
@@ -161,6 +164,7 @@ class Reconciler(Generic[K]):
         """
 
         def add(function: Function[K]) -> Function[K]:
+            self.declared.check("timer")
             self._same_sort(function, "timer")
             check_returns(function, self.declared.kind, self._status)
             called = name or getattr(function, "__name__", "timer")
@@ -180,6 +184,7 @@ class Reconciler(Generic[K]):
 
     def source(self, source: RequestSource) -> Reconciler[K]:
         """Have objects reconciled that `source` asks for: a `Trigger`, or one of your own."""
+        self.declared.check("source, or resync")
         self._sources.append(source)
         return self
 
@@ -196,6 +201,7 @@ class Reconciler(Generic[K]):
         """
 
         def add(function: Callable[[K], Iterable[str]]) -> Callable[[K], Iterable[str]]:
+            self.declared.check(f"index({name!r})")
             if name in self._indexes:
                 raise ConfigurationError(f"{self.title!r} has an index called {name!r} already")
             self._indexes[name] = function
@@ -301,6 +307,7 @@ class Reconciler(Generic[K]):
         return decorate
 
     def _watch(self, kind: type[W], when: Predicate, to: MapTo[W] | str) -> MapTo[W] | str:
+        self.declared.check(f"watches({kind.__name__})")
         resource = resource_of(kind)
         if resource.group_resource in [watch.source.resource.group_resource for watch in self._watched]:
             raise ConfigurationError(f"{self.title!r} watches {resource.plural} twice: join the functions")

@@ -25,6 +25,7 @@ from shardsdk.kinds.custom import has_defaults
 from shardsdk.kinds.wire import wire_name, written_out
 from shardsdk.kube.decoding import codec_of
 from shardsdk.objects.anew import ATTEMPTS, is_still
+from shardsdk.operator.leftovers import failure_owner
 from shardsdk.reconcile.context import Context
 
 K = TypeVar("K", bound=Kind)
@@ -33,6 +34,8 @@ Object = dict[str, Any]
 #: Where a status has its conditions by their types, while it is compared and merged; no field is called so.
 _BY_TYPE: Final = "conditions/type"
 _SINCE: Final = "lastTransitionTime"
+#: What a condition says, apart from since when.
+_SAID: Final = ("type", "status", "reason", "message")
 
 
 def cached_object(context: Context[K]) -> K | None:
@@ -94,22 +97,28 @@ async def write_failure(
             after[wire_name(status, "observed_generation")] = generation
         return after
 
-    return await _rewrite(context, change, await _with_whole_conditions(context))
+    return await _rewrite(context, change, await _with_whole_conditions(context), manager=failure_owner(context))
 
 
-async def take_back_failure(context: Context[Any], failed: Condition) -> bool:
-    """Have the object's status not say any more that it `failed`; `False`: it does not, or not as it was written.
+async def take_back_failures(context: Context[Any], failed: Sequence[Condition], found: Object | None = None) -> bool:
+    """Have the object's status not say any more how it `failed`; `False`: it does not, or not as it was written.
+
+    `found` is the object, where that was just read.
 
     Raises: Conflict, NotFound (no object, or a kind without the status subresource).
     """
-    written = {"type": failed.type, "status": str(failed.status), "reason": failed.reason, "message": failed.message}
+    written = [
+        {"type": each.type, "status": str(each.status), "reason": each.reason, "message": each.message}
+        for each in failed
+    ]
 
     def change(there: Object, _: Object | None) -> Object:
         known = there.get("conditions") or []
-        kept = [each for each in known if {name: each.get(name, "") for name in written} != written]
+        kept = [each for each in known if {name: each.get(name, "") for name in _SAID} not in written]
         return there if len(kept) == len(known) else {**there, "conditions": kept}
 
-    return await _rewrite(context, change, await _with_whole_conditions(context))
+    there = await _with_whole_conditions(context) if found is None else None
+    return await _rewrite(context, change, there, found=found)
 
 
 async def _with_whole_conditions(context: Context[Any]) -> Object | None:
@@ -126,16 +135,20 @@ async def _rewrite(
     there: Object | None,
     *,
     again: bool = True,
+    manager: str | None = None,
+    found: Object | None = None,
 ) -> bool:
     """Have the object's status be as `change` makes it; `False`: it is already.
 
-    `there` is the status at the version that the reconcile knows (`None`: it is read).  `again`: of a later version,
-    as long as that is still what the reconcile is about, as well.  `change` is given the object of that, too.
+    `there` is the status at the version that the reconcile knows (`None`: it is read, or that of `found`).  `again`: of
+    a later version, as long as that is still what the reconcile is about, as well.  `change` is given the object of
+    that, too.  `manager` signs it (`None`: the program's name).
     """
-    version, found = context.version, None
+    version = context.version
     for left in reversed(range(ATTEMPTS)):
         if there is None:
-            found = await context.api.find(context.main, context.name, context.namespace or None, model=dict)
+            if found is None:
+                found = await context.api.find(context.main, context.name, context.namespace or None, model=dict)
             if found is None:
                 raise NotFound(f"{context.main.kind} {context.request} is gone", status=404)
             metadata = metadata_of(found)
@@ -146,11 +159,11 @@ async def _rewrite(
         if not changes:
             return False
         try:
-            await _send(context, changes, version)
+            await _send(context, changes, version, manager)
         except Conflict:
             if not left or not again:
                 raise
-            there = None
+            there = found = None
         else:
             break
     return True
@@ -160,10 +173,10 @@ def _changed(context: Context[Any]) -> Conflict:
     return Conflict(f"{context.main.kind} {context.request} has changed while it was reconciled", status=409)
 
 
-async def _send(context: Context[Any], changes: Object, version: str) -> None:
+async def _send(context: Context[Any], changes: Object, version: str, manager: str | None) -> None:
     name, namespace = context.name, context.namespace or None
     body = {"metadata": {"resourceVersion": version}, "status": changes}
-    made = await context.api.patch(context.main, name, namespace, body, subresource="status")
+    made = await context.api.patch(context.main, name, namespace, body, subresource="status", field_manager=manager)
     context.metadata = made.metadata
 
 

@@ -11,6 +11,7 @@ from shardsdk.admission.settings import Serving, stop_seconds
 from shardsdk.admission.webhook import FailurePolicy, Sort, Webhook
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, resource_of
+from shardsdk.operator.declaring import Declaring
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.names import is_dns_label
 from shardsdk.protocol.objects import NAMESPACES
@@ -37,9 +38,10 @@ _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
 class Declarations:
     """Collects webhooks of the operator called `operator`."""
 
-    def __init__(self, operator: str) -> None:
+    def __init__(self, operator: str, declaring: Declaring) -> None:
         self.all: Final[list[Webhook]] = []
         self._operator = operator
+        self._declaring = declaring
 
     def add(
         self,
@@ -74,6 +76,7 @@ class Declarations:
             raise ConfigurationError(f"match_conditions= takes a list of up to {MAX_CONDITIONS} CEL expressions")
 
         def declare(function: F) -> F:
+            self._declaring.check(f"{sort.value}({kind.__qualname__})")
             label = name or _NO_LABEL.sub("-", getattr(function, "__name__", "").lower()).strip("-")
             if not is_dns_label(label):
                 raise ConfigurationError(

@@ -123,8 +123,13 @@ def check_work(
     return work
 
 
-def check_leases(lease: ShardLease | None, candidate: Candidate | None) -> None:
-    """Raises: ConfigurationError when the shard's lease would be the election's."""
+def check_leases(lease: ShardLease | None, candidate: Candidate | None, operator: str = "") -> None:
+    """Raises: ConfigurationError when the shard's lease would be the election's, its own or that of its `operator`."""
+    if lease is not None and lease.name == operator:
+        raise ConfigurationError(
+            f"the shard is called {operator!r} as its operator is, whose Lease in its elected form would be this"
+            f" shard's: give the shard another name (`--shard {operator}-0`)"
+        )
     if lease is None or candidate is None:
         return
     if (lease.namespace, lease.name) == (candidate.namespace, candidate.election.name):

@@ -63,6 +63,8 @@ class DebugObjects:
         self.lease: tuple[str, str] | None = None
         #: Of the shard that this process is; `None`: it is none.
         self.shard_lease: ShardLease | None = None
+        #: The Leases of the operator's other form, while that is waited for, and who holds them.
+        self.held_by_other_form: Callable[[], str] = str
         self._explains: list[Explains] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -129,6 +131,8 @@ class DebugObjects:
 
     async def _waits(self) -> str:
         """What keeps the controllers of this process from running."""
+        if held := self.held_by_other_form():
+            return f"it waits until this operator has ended in its other form, which holds {held}"
         if lacking := await self._lacking() if self._lacking else None:
             waits = "; ".join(f"{name}: {problem}" for name, problem in lacking.items())
             if (lease := self.shard_lease) is None:

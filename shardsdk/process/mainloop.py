@@ -114,6 +114,22 @@ def describe_stack(frame: FrameType | None) -> dict[str, str]:
     return {"at": (own or places or ["?"])[0], "frames": named}
 
 
+def name_threads() -> str:
+    """Where the program's own code is in threads of its event loop (`asyncio.to_thread`), for the end of a sentence.
+
+    Whoever asks ends the process, so no line of a file is read, which may take its time, and nothing is raised.
+    """
+    frames, found = sys._current_frames(), []
+    with contextlib.suppress(Exception):
+        for thread in threading.enumerate():
+            frame = frames.get(thread.ident or 0) if thread.name.startswith("asyncio_") else None
+            while frame is not None and not is_the_users(frame.f_code.co_filename):
+                frame = frame.f_back
+            if frame is not None:
+                found.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+    return f": {'; '.join(found)}" if found else ""
+
+
 def is_the_users(filename: str) -> bool:
     """Whether a line of code is the program's own, and not a library's."""
     path = Path(filename)

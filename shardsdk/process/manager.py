@@ -5,22 +5,19 @@
     manager.add(controller_for(NODES).on_leader().reconcile(sweep))
     manager.run()
 
-What runs is in three scopes (`Scope`): sharded work under the shard's lease, a
-leader's work under the election's, and work on every replica.  Without a ring
-nothing is sharded; without an election everything unsharded runs everywhere.
+What runs is in three scopes (`Scope`): sharded work under the shard's lease, a leader's work under the election's, and
+work on every replica.  Without a ring nothing is sharded; without an election everything unsharded runs everywhere.
 
-Order of start: health and metrics; caches of what is not sharded, so that they
-are complete before this replica stands for election; lease and election; a
-shard's caches; controllers and tasks.  Order of stop: not ready any more, no new reconcile,
-running ones end, tasks end, writes are settled, leases are released, caches,
-servers.  Lost lease or election: no new reconcile, running ones are cancelled,
-writes refused, the process exits non-zero, by force at the deadline.
+Order of start: health and metrics; caches of what is not sharded, so that they are complete before this replica stands
+for election; lease and election; a shard's caches; controllers and tasks.  Order of stop: not ready any more, no new
+reconcile, running ones end, tasks end, writes are settled, leases are released, caches, servers.  Lost lease or
+election: no new reconcile, running ones are cancelled, writes refused, the process exits non-zero, by force at the
+deadline.
 
 Guarantees (tests/unit/shardsdk/process/test_manager.py, tests/unit/shardsdk/lease/test_leadership.py,
-tests/integration/test_shard_runtime.py): the process holds the lease whenever a
-reconcile that needs it begins, and that work has ended before anyone may take
-the lease.  Nothing goes on after a lost lease; whoever restarts the process brings
-back a clean one.  A manager is a shard of one ring; in two rings there are two.
+tests/integration/test_shard_runtime.py): the process holds the lease whenever a reconcile that needs it begins, and
+that work has ended before anyone may take the lease.  Nothing goes on after a lost lease; whoever restarts the process
+brings back a clean one.  A manager is a shard of one ring; in two rings there are two.
 """
 
 from __future__ import annotations
@@ -42,6 +39,7 @@ from shardsdk.lease.shardlease import LeaseState, ShardLease
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of, setup_logging_unless_done
 from shardsdk.process import checks
+from shardsdk.process.changeover import OtherForm
 from shardsdk.process.health import Check, listen_at, parse_address
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
@@ -124,6 +122,8 @@ class Manager:
         self.addresses: tuple[str | None, str | None] = (health_address, metrics_address)
         #: Where health and what objects wait for are told besides, as `shardsdk run` has it; empty: nowhere.
         self.socket: str = ""
+        #: What is not to be at work beside this process, which waits for it to end.
+        self.other_form: OtherForm = OtherForm()
         #: What it was told by `add` and `cache`.
         self.controllers: Final[list[ControllerSpec[Any]]] = []
         self.cached: Final[dict[GroupResource, CacheSettings]] = {}
@@ -221,7 +221,11 @@ class Manager:
             world = world or await load_world(self.kubeconfig, self.context, self.metrics, self.program)
             lease = None if self.ring is None else self._make_lease(world, self.ring, work[Scope.SHARDED])
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
-            checks.check_leases(lease, candidate)
+            checks.check_leases(lease, candidate, self.other_form.operator)
+            self.metrics.other_form(lambda: float(self.other_form.awaited))
+            self._probes.debug.held_by_other_form = lambda: self.other_form.held
+            if lease is not None:
+                self.metrics.lease(lambda: self._lease.fence.remaining() if self._lease else 0.0)
             with contextlib.ExitStack() as around:
                 around.callback(end_with_lead, candidate, world)
                 if world.signals:
@@ -241,11 +245,6 @@ class Manager:
             on_deadline=lambda: world.die(ExitCode.LEASE_LOST, "the lease is lost and work under it still runs"),
         )  # fmt: skip
         self._lease = self._probes.debug.shard_lease = lease
-        self.metrics.gauge(
-            "shardsdk_lease_remaining_seconds",
-            "Seconds for which writes are allowed",
-            lambda: max(lease.fence.remaining(), 0.0),
-        )
         return lease
 
     def _make_candidate(self, world: World) -> Candidate:
@@ -301,11 +300,15 @@ class Manager:
         identity = identify(lease, ranges, work)
         if ranges is not None:
             await self._may_read(world, rights_by_ranges(lease, world))
-        async with ended_with(lease, world), lease, world.connect(lease) as api:
-            lease.settle_first(api.writes_settled)
-            self._workload = workload = self._make_sharded(world, lease, api, work, identity)
-            log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
-            return await self._run_workload(world, workload)
+        while True:
+            await self.other_form.wait_until_gone(world, lease.namespace)
+            async with ended_with(lease, world), lease, world.connect(lease) as api:
+                lease.settle_first(api.writes_settled)
+                if await self.other_form.is_gone(world, lease.namespace, api):
+                    self._workload = workload = self._make_sharded(world, lease, api, work, identity)
+                    log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
+                    return await self._run_workload(world, workload)
+            lease = self._make_lease(world, lease.ring.ring, work)
 
     def _rights_of(self, world: World, work: Work) -> ReadingRights:
         return rights_of(work, self.cached, self.watch_namespaces, world)
@@ -318,19 +321,10 @@ class Manager:
 
     def _make_sharded(self, world: World, lease: ShardLease, api: Api, work: Work, identity: Identity) -> Workload:
         return Workload(
-            work,
-            identity,
-            api,
-            lease.fence,
-            caches=self._make_caches(world, api, identity),
-            shared=self._shared,
-            lease=lease,
-            component=lease.ring.ring,
+            work, identity, api, lease.fence, caches=self._make_caches(world, api, identity), shared=self._shared,
+            lease=lease, component=lease.ring.ring, clock=world.clock, rng=world.rng, metrics=self.metrics,
             looked_at=(lambda: lease.looked_at) if world.serve else None,  # in memory nobody looks at leases
-            clock=world.clock,
-            rng=world.rng,
-            metrics=self.metrics,
-        )
+        )  # fmt: skip
 
     async def _lead(self, world: World, work: Work, candidate: Candidate, shared: Caches) -> ExitCode:
         """Warm up, wait to be elected, and work as the leader."""
@@ -343,6 +337,10 @@ class Manager:
             nonlocal code
             async with world.client(hold) as api:
                 candidate.settle_first(api.writes_settled)
+                alone = self.other_form.wait_until_gone(world, candidate.namespace, api)
+                await until_stopped(alone, self.stopping, lambda: False)
+                if self.stopping.is_set():
+                    return  # the other form may be at work
                 workload = self._make_unsharded(world, work, api, hold, shared, catches_up=True)
                 log.info("Leader is working", extra={"election": candidate.election.name})
                 code = await self._run_workload(world, workload)
@@ -394,7 +392,9 @@ class Manager:
 
     def _check_lease(self) -> str | None:
         state = LeaseState.WAITING if self._lease is None else self._lease.state
-        return None if state is LeaseState.HELD else state.value
+        return None if state is LeaseState.HELD or self.other_form.awaited else state.value
 
     def _check_caches(self) -> str | None:
+        if self.other_form.awaited:
+            return None
         return check_caches(self._rights, self._shared, self._workload, sharded=self.ring is not None)

@@ -24,6 +24,8 @@ from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.lease.hold import Hold, watch
 from shardsdk.logs import logger_of
 from shardsdk.process.early import SIGNAL_EXIT_BASE, end_at_once, end_by_sigterm
+from shardsdk.process.mainloop import name_threads
+from shardsdk.queueing.exits import tell_exit
 
 log: Final = logger_of(__name__)
 
@@ -202,6 +204,7 @@ def run_process(main: Coroutine[Any, Any, ExitCode], *, die: Callable[[int, str]
         try:
             code = runner.run(main)
         except BaseException as error:
+            tell_exit(error)
             over = inspect.getcoroutinestate(main) == inspect.CORO_CLOSED
             limit(THREADS_SECONDS if over else CANCELLED_SECONDS, _code_after(error), _tell_left_after(error))
             raise
@@ -214,7 +217,7 @@ def _end_by_force(
 ) -> None:
     """End a process whose loop is not closed in time, or, where a lease was lost, whose interpreter does not end."""
     if not closed.wait(seconds):
-        die(code, why)
+        die(code, why + name_threads())
     elif code == ExitCode.LEASE_LOST:
         main = threading.main_thread()
         main.join(seconds)

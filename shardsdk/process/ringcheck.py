@@ -15,7 +15,9 @@ Objects in a namespace that the ring covers and its shards do not watch are give
 works on them, and nobody gives them away.  That is told as well.
 
 One that assigns its objects otherwise than this process works does end it, before its first reconcile: what
-labels say is nothing where ranges do, and working by them beside shards that do not would be worse.
+labels say is nothing where ranges do, and working by them beside shards that do not would be worse.  So does one by
+ranges that covers other namespaces than when the process started; where names do not tell what it covers, as no ring
+should have it, a shard that is at work goes on by what it knows.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from shardsdk.errors import ConfigurationError, NotFound, ShardingError
+from shardsdk.errors import ConfigurationError, NotFound, NotServed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -88,6 +90,8 @@ class RingCheck:
         self._watched = watched
         self._unwatched = False
         self._failure = ""
+        #: Why names do not tell what the ring covers by now; empty: they do.
+        self._untold = ""
         self._exists = True
         if metrics is not None:
             metrics.missing_in_ring(lambda: float(len(self._missing)))
@@ -138,14 +142,10 @@ class RingCheck:
         try:
             ring = await self._api.get(CLUSTERRINGS, self._ring, model=Ring)
         except ShardingError as error:
-            if str(error) != self._failure:
-                log.warning(
-                    "The ring could not be read; nobody knows whether it lists what this shard works on",
-                    extra={**self._where(), "error": str(error)},
-                )
-            self._failure = str(error)
-            self._exists = not isinstance(error, NotFound)
+            self._tell_unread(error)
             return
+        if not self._exists:
+            log.info("The ring is there now", extra=self._where())
         self._failure, self._exists = "", True
         found = ring.hash_by
         if found is not self._hash_by:
@@ -156,14 +156,7 @@ class RingCheck:
                 " alone needs a ring with assignment Labels"
             )
         if found is not None and ring.covers is not None:  # one that was made again says so as soon as it is looked at
-            from shardsdk.protocol.namespaces import CoveredNamespaces  # of rings by ranges alone
-
-            covered = CoveredNamespaces.parse(ring.covers)
-            if self._covered not in (None, covered):
-                raise ConfigurationError(
-                    f"ring {self._ring!r} covers other namespaces than when this process started: start it anew"
-                )
-            self._covered = covered
+            self._compare_covered(ring.covers)
         self._listed = {
             GroupResource(main.group, main.resource): frozenset(
                 GroupResource(each.group, each.resource) for each in main.controlled_resources or ()
@@ -180,6 +173,53 @@ class RingCheck:
             log.info("The ring lists all that this shard works on", extra=self._where())
         self._missing = missing
         self._compare_namespaces(ring.covers)
+
+    def _tell_unread(self, error: ShardingError) -> None:
+        """Say once why the ring cannot be read; that it is gone, where the answer names it."""
+        served = not isinstance(error, NotServed)
+        absent = served and isinstance(error, NotFound)
+        why = str(error)
+        if not served:
+            why += ": ClusterRings are not served; if their definition was deleted, so was the ring"
+        if why != self._failure and absent and self._listed is not None:
+            log.error(
+                "The ring was deleted; nobody asks this shard to hand its objects over any more",
+                extra={
+                    **self._where(),
+                    "remedy": "stop its shards before those of another ring get the objects, or make it again",
+                },
+            )
+        elif why != self._failure:
+            log.warning(
+                "The ring could not be read; nobody knows whether it lists what this shard works on",
+                extra={**self._where(), "error": why},
+            )
+        self._failure = why
+        if served:
+            self._exists = not absent
+
+    def _compare_covered(self, selector: Mapping[str, Any]) -> None:
+        """End with a ring that covers other namespaces by now; whoever would start anew cannot if names do not tell."""
+        from shardsdk.protocol.namespaces import CoveredNamespaces  # of rings by ranges alone
+
+        try:
+            covered = CoveredNamespaces.parse(selector)
+        except ConfigurationError as error:
+            if self._covered is None:
+                raise
+            if str(error) != self._untold:
+                log.warning(
+                    "The ring covers namespaces by labels that shards do not read; this one covers those of before",
+                    extra={**self._where(), "error": str(error)},
+                )
+            self._untold = str(error)
+            return
+        self._untold = ""
+        if self._covered not in (None, covered):
+            raise ConfigurationError(
+                f"ring {self._ring!r} covers other namespaces than when this process started: start it anew"
+            )
+        self._covered = covered
 
     def _compare_namespaces(self, selector: Mapping[str, Any] | None) -> None:
         """Say it when the ring covers what this shard does not watch, as far as names tell."""

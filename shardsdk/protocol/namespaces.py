@@ -39,13 +39,9 @@ class CoveredNamespaces:
             return cls()
         only: frozenset[str] | None = None
         without: frozenset[str] = frozenset()
-        for key, operator, values in _terms(selector):
-            if key != NAME_LABEL or operator not in ("In", "NotIn"):
-                raise ConfigurationError(
-                    f"the ring's namespaceSelector, or its sharder's default, looks at {key!r} ({operator}): a shard of"
-                    f" a ring by ranges knows namespaces by their names alone, so use {NAME_LABEL} with In or NotIn in"
-                    " spec.namespaceSelector, or a ring by labels"
-                )
+        if (why := unnamed(selector)) is not None:
+            raise ConfigurationError(f"the ring's namespaceSelector, or its sharder's default, {why}")
+        for _, operator, values in _terms(selector):
             if operator == "In":
                 only = values if only is None else only & values
             else:
@@ -63,6 +59,17 @@ class CoveredNamespaces:
         (False, True)
         """
         return self.only is not None and self.only - self.without <= frozenset(namespaces)
+
+
+def unnamed(selector: Mapping[str, Any]) -> str | None:
+    """Why names alone do not tell which namespaces `selector` selects, and behind "; " what to do; `None`: they do."""
+    for key, operator, _ in _terms(selector):
+        if key != NAME_LABEL or operator not in ("In", "NotIn"):
+            return (
+                f"looks at {key!r} ({operator}), and shards of a ring by ranges know namespaces by their names alone;"
+                f" use {NAME_LABEL} with In or NotIn in spec.namespaceSelector, or a ring by labels"
+            )
+    return None
 
 
 def select_by_name(namespaces: Iterable[str]) -> dict[str, Any]:

@@ -73,6 +73,11 @@ class Metrics:
             "1 while this shard's ring covers namespaces that it does not watch: nobody works on objects there",
             registry=self.registry,
         )
+        self._other_form = Gauge(
+            "shardsdk_other_form_awaited",
+            "1 while this operator works on nothing and waits for its other form, elected or sharded, to end",
+            registry=self.registry,
+        )
         self._events_dropped = Counter(
             "shardsdk_events_dropped",
             "Kubernetes Events that found no room or could not be written",
@@ -112,6 +117,10 @@ class Metrics:
         """Whether the ring covers namespaces that this shard does not watch: 1, else 0."""
         self._unwatched.set_function(read)
 
+    def other_form(self, awaited: Callable[[], float]) -> None:
+        """Whether the operator's other form is waited for: 1, else 0."""
+        self._other_form.set_function(awaited)
+
     def events_dropped(self, count: int) -> None:
         """Count Events that were lost; what `EventRecorder` takes as `on_dropped`."""
         self._events_dropped.inc(count)
@@ -124,6 +133,14 @@ class Metrics:
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """A gauge that is read when it is scraped.  Raises: ConfigurationError for a name that is taken."""
         self._gauge(name, documentation).set_function(read)
+
+    def lease(self, remaining: Callable[[], float]) -> None:
+        """For how long a shard may write; once for each `Metrics`.  Raises: ConfigurationError."""
+        self.gauge(
+            "shardsdk_lease_remaining_seconds",
+            "Seconds for which writes are allowed",
+            lambda: max(remaining(), 0.0),
+        )
 
     def leader(self, name: str, leads: Callable[[], float]) -> None:
         """Whether this process leads the election `name`, under client-go's name; once for each `Metrics`.

@@ -49,6 +49,7 @@ from shardsdk.kube.backoff import ASKED_MAX_SECONDS, asked_by
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
 from shardsdk.queueing.attempts import Attempt, Early
+from shardsdk.queueing.exits import RECONCILE
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import Priority, WorkQueue
 from shardsdk.queueing.raised import describe, is_failure, is_lease_gone, meant_by
@@ -236,6 +237,7 @@ class WorkerPool(Generic[K]):
 
     async def _call(self, item: K) -> None:
         """One reconcile with what it means for its item; what ends a task, as a `SystemExit` would, stays in here."""
+        RECONCILE.set((self.name, item))  # its task has a context of its own
         try:
             outcome = await self._reconcile(item) or Done()
             self._conclude(item, checked(outcome, self.name))

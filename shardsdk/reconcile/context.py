@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request, controller_reference, request_of
-from shardsdk.errors import ConfigurationError, LeaseLost, NotFound, ShardingError
+from shardsdk.errors import ConfigurationError, LeaseLost, NotFound, NotServed, ShardingError
 from shardsdk.events.recorder import EventRecorder, EventType, Regarding
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.kinds.conditions import Condition, ConditionStatus
@@ -207,10 +207,14 @@ class Context(Generic[T]):
         """An object as the API server has it now, by default of this object's name and namespace; `None`: gone.
 
         What the controller owns or watches is in caches, which cost nothing: `child`, `cache`.
+
+        Raises: NotServed (the API server does not know its type: the CustomResourceDefinition is not there).
         """
         resource = resource_of(kind)
         try:
             return await self.api.get(resource, name or self.name, self._where(resource, namespace), model=kind)
+        except NotServed:
+            raise  # it may be there all the same
         except NotFound:
             return None
 
@@ -231,6 +235,8 @@ class Context(Generic[T]):
     async def delete(self, kind: type[Kind] | Kind, name: str = "", namespace: str = "") -> bool:
         """Delete an object, given by kind and name or as it was read (then only that very one); `False`: it is gone.
 
+        So it is where the API server does not know its type (any more), which a clean-up is not to wait for.
+
         Raises: ConfigurationError without a name, Conflict (it is another one by now).
         """
         resource, uid = resource_of(kind), None
@@ -241,6 +247,9 @@ class Context(Generic[T]):
         try:
             # Said by name: the API server's own default for Jobs leaves their pods behind.
             await self.api.delete(resource, name, where, uid=uid, propagation="Background")
+        except NotServed as error:
+            self.log.info("Nothing deleted: the API server does not know such objects", error=str(error))
+            return False
         except NotFound:
             return False
         return True
@@ -254,11 +263,11 @@ class Context(Generic[T]):
     def cache(self, kind: type[K] | Resource) -> Cache[Any]:
         """The cache of a kind (or resource) that the controller is for, owns or watches; it hands out copies.
 
-        In a plain function, read by `ctx.read(lambda: cache.by_index(...))`: caches change on the event loop.
+        In a plain function too, where each call of it waits for the event loop, on which caches change.
 
         Raises: ConfigurationError when the controller has nothing to do with that kind.
         """
-        return self._find(self._readable, kind, "reads", "among those that it owns or watches")
+        return self._loop.shared(self._find(self._readable, kind, "reads", "among those that it owns or watches"))
 
     def read(self, read: Callable[[], R]) -> R:
         """The answer of `read()`, asked on the event loop's thread.  Raises: ConfigurationError in a forked process."""

@@ -302,7 +302,6 @@ class Controller(Generic[T]):
                     self._resource.metrics.ignored.inc()
                 return False
             case Wait.DRAIN:
-                self._resource.give_away(request)
                 return False
             case Wait.LEASE:
                 check_open(self._fence, f"{request} is not reconciled")

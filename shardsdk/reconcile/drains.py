@@ -149,10 +149,6 @@ class Drains:
         """Begin no further acknowledgement."""
         await self._queue.shut_down()
 
-    def add(self, request: Request) -> None:
-        """Look at an object that may have to be given away."""
-        self._queue.add(request)
-
     def state(self, request: Request) -> DrainState | None:
         """How far the drain of an object is; `None`: there is none."""
         return self._states.get(request)
@@ -200,7 +196,7 @@ class Drains:
         metadata = self._to_give_away(request)
         if metadata is None:
             return None
-        state = self._open(request, metadata)
+        state = self._states[request]  # all that is shown so has been seen
         if (pause := state.not_before - self._clock.monotonic()) > AT_ONCE_SECONDS:
             return RequeueAfter(pause)
         if self._inflight.busy(request):
@@ -281,13 +277,6 @@ class Drains:
         if state is not None and state.drain is Drain.ACKNOWLEDGED and state.version == metadata.resource_version:
             return None  # the cache still shows it as it was given away
         return metadata
-
-    def _open(self, request: Request, metadata: ObjectMeta) -> DrainState:
-        """The state of a drain that is to be acknowledged."""
-        state = self._states.get(request)
-        if state is None or not state.open:
-            self._seen(request, metadata.resource_version)
-        return self._states[request]
 
     def _wait_until_idle(self, request: Request, state: DrainState) -> Outcome:
         """Come back when no reconcile of the object runs any more, and before that when patience says so."""

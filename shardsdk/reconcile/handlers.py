@@ -159,12 +159,9 @@ class Handlers(Generic[T]):
                 self._queue.add(owner, priority)
 
     def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
-        """A main object cannot be read.  It has left the cache; its drain needs no more than its metadata."""
-        if not unfit.error or unfit.gone:
-            return
-        self._unfit.tell(unfit)
-        if self._resource.judge(PartialObject(unfit.metadata)) is Verdict.ACKNOWLEDGE:
-            self._resource.give_away(request_of(unfit))
+        """A main object cannot be read.  It has left the cache."""
+        if unfit.error and not unfit.gone:
+            self._unfit.tell(unfit)
 
     def _on_unfit_child(self, cache: Cache[Any], unfit: Unfit, before: Unfit | None) -> None:
         """A child cannot be read, or can again: its owner is looked at, and its version counts as seen."""

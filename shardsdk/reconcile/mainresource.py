@@ -122,11 +122,6 @@ class MainResource(Generic[T]):
         for controller in self._controllers:
             controller.cancel(request)
 
-    def give_away(self, request: Request) -> None:
-        """The guard has met a drain label: acknowledge it when nothing works on the object."""
-        if self.drains is not None:
-            self.drains.add(request)
-
 
 class Unfenced:
     """The fence of work that needs no lease: always open."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from shardsdk.errors import ConfigurationError
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class OwnLoop:
@@ -43,6 +45,12 @@ class OwnLoop:
         self._loop.call_soon_threadsafe(call)
         return answer.result()
 
+    def shared(self, thing: T) -> T:
+        """`thing`, as another thread may have it: whatever is asked of it is asked on the loop's thread."""
+        if self.forked or threading.get_ident() == self._thread:
+            return thing
+        return cast("T", _OnLoop(thing, self.read))
+
     def check_waits(self) -> None:
         """Raises: ConfigurationError where nobody can wait for what runs on the loop."""
         self._check_process()
@@ -59,3 +67,20 @@ class OwnLoop:
                 "the context belongs to the process that the reconcile runs in, and this one was forked from it: hand"
                 " over what the work needs (ctx.object, say), and write when it has returned"
             )
+
+
+class _OnLoop:
+    """Something that only the loop's thread may look at, for others: `read` calls there."""
+
+    def __init__(self, thing: Any, read: Callable[[Callable[[], Any]], Any]) -> None:
+        self._thing = thing
+        self._read = read
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(type(self._thing), name, None)
+        if not inspect.isfunction(method) or inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            return self._read(lambda: getattr(self._thing, name))
+        return lambda *arguments, **named: self._read(lambda: method(self._thing, *arguments, **named))
+
+    def __len__(self) -> int:
+        return int(self._read(lambda: len(self._thing)))

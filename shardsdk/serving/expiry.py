@@ -44,6 +44,6 @@ class ExpiryWarnings:
         self._told = (expires_at, expired, now)
         facts = {**where, "expires_at": expires_at.isoformat(), "remedy": self._remedy}
         if expired:
-            log.warning("webhook certificate is not valid now", extra=facts)
+            log.error("webhook certificate is not valid now", extra=facts)
         else:
             log.warning("webhook certificate expires soon", extra=facts)

@@ -20,9 +20,9 @@ from shardsdk.errors import ApiError, Forbidden, Invalid, ServerError
 from shardsdk.kinds import resource_of
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing.patching import apply_json_patch
+from shardsdk.testing.strategies import Object
 
 T = TypeVar("T")
-Object = dict[str, Any]
 
 #: Who writes, as far as functions are told.
 USER: Final = User(username="drive")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
 
 from shardsdk.kube.api import WatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.testing.selecting import matches
-
-Object = dict[str, Any]
+from shardsdk.testing.strategies import Object
 
 
 @dataclass(frozen=True, slots=True)

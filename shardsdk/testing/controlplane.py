@@ -120,8 +120,9 @@ class ControlPlane:
     def start(self) -> None:
         """Start both, wait until requests are served, install the CRDs.
 
-        Raises: ConfigurationError when there are no programs, ControlPlaneFailed.
+        Raises: ConfigurationError when there are no programs or no such CRDs, ControlPlaneFailed.
         """
+        _check_there(self._crds)
         programs = self._programs or find_programs()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -154,8 +155,9 @@ class ControlPlane:
     def install(self, *sources: Path) -> None:
         """Install the CustomResourceDefinitions in these files or folders; they are served on return.
 
-        Raises: ConfigurationError for a file without any, ControlPlaneFailed.
+        Raises: ConfigurationError for a file that is not there or without any, ControlPlaneFailed.
         """
+        _check_there(sources)
         for source in sources:
             files = sorted(source.glob("*.y*ml")) if source.is_dir() else [source]
             found = [each for file in files for each in yaml.safe_load_all(file.read_text(encoding="utf-8")) if each]
@@ -260,6 +262,17 @@ class ControlPlane:
             "contexts": [{"name": "test", "context": context}],
             "current-context": "test",
         }
+
+
+def _check_there(sources: Iterable[Path]) -> None:
+    """Raises: ConfigurationError."""
+    for source in sources:
+        if not source.exists():
+            raise ConfigurationError(
+                f"CustomResourceDefinitions are to be installed from {str(source)!r}, which is not there as seen from"
+                f" {str(Path.cwd())!r}: name a file or a folder, relative to the test as in Path(__file__).parent /"
+                " 'crds'; `shardsdk crd PROGRAM.py` prints those of an operator"
+            )
 
 
 def _free_ports(count: int) -> list[int]:

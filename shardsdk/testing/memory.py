@@ -26,7 +26,7 @@ from shardsdk.kube.api import ACCESS_REVIEWS, Body, Operation, PatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource, Resource
-from shardsdk.testing.changes import Change, Object
+from shardsdk.testing.changes import Change
 from shardsdk.testing.envelopes import check_envelope
 from shardsdk.testing.metadata import (
     check_metadata,
@@ -42,6 +42,7 @@ from shardsdk.testing.patching import apply_json_patch, merge
 from shardsdk.testing.selecting import check_fields, matcher
 from shardsdk.testing.strategies import (
     STATUS,
+    Object,
     check_held,
     check_kind,
     check_part,

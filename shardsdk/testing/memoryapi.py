@@ -44,7 +44,7 @@ from shardsdk.kube.api import (
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import codec_of, unfit_of
 from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import LEASES, GroupResource, Resource
 from shardsdk.rbac import Right
 from shardsdk.testing.memory import Change, MemoryServer, Object
 from shardsdk.testing.metadata import version_of
@@ -104,12 +104,18 @@ class MemoryApi(Api):
         self.sent: list[Operation[Any]] = []
         #: Lists and streams that were asked for, by resource.
         self.lists: list[str] = []
+        #: The client whose `fault`, `error`, `delay` and `lag` are this one's as well.
+        self.way: MemoryApi = self
+        #: By which Leases are got and written instead; `None`: as all else.
+        self.leases: MemoryApi | None = None
         self._open: set[asyncio.Future[Any]] = set()
 
     # -- the transport ------------------------------------------------------
 
     async def send(self, operation: Operation[T]) -> T:
         """One request; a write is recorded and asks the fences first."""
+        if self.leases is not None and operation.resource == LEASES:
+            return await self.leases.send(operation)
         _check_sendable(operation)
         self.requests.append(operation.verb)
         self._ask_for(
@@ -174,7 +180,7 @@ class MemoryApi(Api):
                     position = change.version
                     told = change.seen_by(selection.namespace, self._filter(selection.selector))
                     if told is not None:
-                        await asyncio.sleep(self.lag())
+                        await asyncio.sleep(self.way.lag())
                         yield _tell(told[0], shown_in(resource, told[1]), model, str(change.version))
                 await self._wait_for(changed, options.silence_seconds, ends_at)
                 if not changed.is_set() and self.clock.monotonic() < ends_at:
@@ -229,7 +235,7 @@ class MemoryApi(Api):
         return selector if self.server.filters_shards else replace(selector, shards="")
 
     async def _call(self, execute: Callable[[], Any], *, seconds: float = REQUEST_SECONDS, write: bool = False) -> Any:
-        if self.fault is Fault.REFUSED:
+        if self.way.fault is Fault.REFUSED:
             raise ConnectionFailed("connection refused")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -254,17 +260,17 @@ class MemoryApi(Api):
         sent = self.clock.monotonic()
         result: Any = None
         failure: Exception | None = None
-        await asyncio.sleep(self.delay())
-        arrived = self.fault is not Fault.LOST and self.clock.monotonic() - sent <= seconds
+        await asyncio.sleep(self.way.delay())
+        arrived = self.way.fault is not Fault.LOST and self.clock.monotonic() - sent <= seconds
         if arrived:
             try:
-                if self.error is not None:
-                    raise self.error
+                if self.way.error is not None:
+                    raise self.way.error
                 result = execute()
             except Exception as error:
                 failure = error
-            await asyncio.sleep(self.delay())
-        if not arrived or self.fault is Fault.UNANSWERED:
+            await asyncio.sleep(self.way.delay())
+        if not arrived or self.way.fault is Fault.UNANSWERED:
             await asyncio.sleep(max(0.0, sent + seconds - self.clock.monotonic()))
         elif answer.done():
             pass
@@ -299,7 +305,7 @@ class MemoryApi(Api):
                     await changed.wait()
             except TimeoutError:
                 pass
-            if self.fault is Fault.NONE:
+            if self.way.fault is Fault.NONE:
                 return
             if self.clock.monotonic() - quiet_since >= silence_seconds:
                 raise StreamInterrupted(f"the watch said nothing for {silence_seconds:g} s")

@@ -9,9 +9,7 @@ from shardsdk.errors import BadRequest, Invalid, ServerError
 from shardsdk.protocol.labels import is_label_key, is_label_value
 from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import Resource
-from shardsdk.testing.strategies import RBAC, takes_any_finalizer
-
-Object = dict[str, Any]
+from shardsdk.testing.strategies import RBAC, Object, takes_any_finalizer
 
 _OF_OWNER: Final = ("apiVersion", "kind", "name", "uid")
 _MAY_BE_EMPTY: Final = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from shardsdk.errors import Conflict, Invalid
 from shardsdk.testing.patching import copy_tree, merge
+from shardsdk.testing.strategies import Object
 
-Object = dict[str, Any]
 #: Where a field is: the names from the top.
 Path = tuple[str, ...]
 #: By which operation, a field manager, and the subresource that it applied to.

@@ -42,7 +42,7 @@ from typing import Any, Final, TypeVar, overload
 from shardsdk.admission.webhook import Webhook
 from shardsdk.cache.objects import Request, controller_reference, metadata_of
 from shardsdk.events.recorder import EVENTS
-from shardsdk.kinds import Kind, resource_of
+from shardsdk.kinds import Kind, body_of, resource_of
 from shardsdk.kube.api import Operation
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.selectors import Selector
@@ -61,7 +61,7 @@ from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.noted import Noted
 from shardsdk.testing.rights import RightsCheck
-from shardsdk.testing.typed import Served, body_given, resource_named, schemas_of, shown_as, without_status
+from shardsdk.testing.typed import Served, resource_named, schemas_of, shown_as, without_status
 from shardsdk.testing.virtual import Deadlock, Livelock, run_virtual
 from shardsdk.testing.world import world_in
 
@@ -105,10 +105,18 @@ def drive(
     is False; whatever `story` raises; Livelock, which names the last reconcile, if time ceases to pass; RightsLack for
     what `shardsdk manifests` grants no such operator, unless `rights` is False.
     """
-    webhooks: Sequence[Webhook] = ()
-    check = RightsCheck(controller, NAMESPACE, RING) if rights and isinstance(controller, Operator) else None
     if isinstance(controller, Operator):
-        webhooks, controller = controller.webhooks(), controller.manager()
+        check = RightsCheck(controller, NAMESPACE, RING) if rights else None
+        with controller.declaring.ended_meanwhile():
+            return _drive(controller.manager(), objects, story, raises, seed, controller.webhooks(), check)
+    return _drive(controller, objects, story, raises, seed)
+
+
+def _drive(
+    controller: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manager,
+    objects: Iterable[Given], story: Story | None, raises: bool, seed: int,
+    webhooks: Sequence[Webhook] = (), check: RightsCheck | None = None,
+) -> Rig:  # fmt: skip
     manager = controller if isinstance(controller, Manager) else None
     specs = _specs_of(controller)
 
@@ -203,7 +211,7 @@ class Rig:
         """
         if isinstance(thing, Kind):
             self.api.served.append(resource_of(type(thing)))
-            return shown_as(type(thing), self.create(*body_given(thing)))
+            return shown_as(type(thing), self.create(resource_of(thing), body_of(thing)))
         resource, body = thing, body or {}
         metadata = dict(body.get("metadata") or {})
         if resource.namespaced:

@@ -15,6 +15,7 @@ from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.protocol.objects import RBAC_GROUP, GroupResource, Resource
 from shardsdk.reconcile.serverside import with_texts_as_data
 
+#: An object as it is stored.
 Object = dict[str, Any]
 
 STATUS: Final = "status"

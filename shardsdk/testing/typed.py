@@ -9,17 +9,12 @@ import msgspec
 
 from shardsdk import kinds
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import CustomResource, Kind, body_of, crd_of, resource_of
+from shardsdk.kinds import CustomResource, Kind, crd_of, resource_of
 from shardsdk.kinds.declaration import declaration_of
 from shardsdk.kube.decoding import codec_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.reconcile.spec import ControllerSpec
 from shardsdk.testing.memory import Object
-
-
-def body_given(thing: Kind) -> tuple[Resource, Object]:
-    """An object as one begins with it: its resource and its body."""
-    return resource_of(thing), body_of(thing)
 
 
 def resource_named(kind: Resource | type[Kind]) -> Resource:

@@ -17,7 +17,11 @@ _INSTANCE: Final = "in-memory"
 
 
 def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
-    """The server and the clock of `api`, which is a shard's client; those of unsharded work are added to `others`."""
+    """The server and the clock of `api`, which is a shard's client; those of unsharded work are added to `others`.
+
+    Leases are renewed whatever is wrong with `api`, as a keeper's own connection may do, so that a test says by itself
+    when one is lost.
+    """
 
     @asynccontextmanager
     async def keeper() -> AsyncIterator[Api]:
@@ -31,9 +35,11 @@ def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
     @asynccontextmanager
     async def connect_other(fence: Fence | None) -> AsyncIterator[Api]:
         other = MemoryApi(api.server, api.clock, fence=fence)
-        other.writes, other.sent, other.lists, other.on_request = api.writes, api.sent, api.lists, api.on_request
-        other.served = api.served
-        others.append(other)
+        other.leases = MemoryApi(api.server, api.clock, fence=fence)
+        for each in (other, other.leases):
+            each.writes, each.sent, each.lists, each.on_request = api.writes, api.sent, api.lists, api.on_request
+        other.served, other.way = api.served, api
+        others.extend((other, other.leases))
         yield other
 
     return World(

@@ -31,6 +31,30 @@ def test_every_file_that_is_named_is_there(page: str) -> None:
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
+def test_every_name_that_is_said_to_be_in_a_file_is_there() -> None:
+    """As `path/of.py` (`name`, words, `Another`) has them."""
+    named = re.findall(r"`((?:sharder|shardsdk|docsite)/[\w/]*\.py)` \(([^)]*)\)", PAGE)
+    assert len(named) > 10
+    missing = [
+        (file, name)
+        for file, words in named
+        for name in re.findall(r"`([A-Za-z_]\w*)(?:\.\w+)*`", words)
+        if not (ROOT / name).exists() and not re.search(rf"\b{name}\b", (ROOT / file).read_text())
+    ]
+    assert not missing
+
+
+def test_every_test_that_a_decision_names_is_there() -> None:
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    named = [
+        (path.name, name)
+        for path in sorted((ROOT / "docs/decisions").glob("*.md"))
+        for name in re.findall(r"[\w/]*\btest_\w+\.py", path.read_text().replace("/\n", "/"))
+    ]
+    assert named
+    assert not [each for each in named if not any(f"/{file}".endswith(f"/{each[1]}") for file in files)]
+
+
 def test_every_file_in_a_picture_is_there() -> None:
     missing = [
         name

@@ -23,7 +23,10 @@ from tests.walking import FOLDERS, make_tools, run
 PAGES = ("kubectl.md", "shards-in-python.md", "security.md", "monitoring.md", "troubleshooting.md", "operations.md")
 #: Begin of commands that Helm is asked about in tests/docs/test_blocks.py, or that need pods.
 RENDERED = ("helm install", "helm upgrade", "helm uninstall")
-PODS = ("kubectl -n sharding-system rollout", "kubectl -n my-namespace rollout", "kubectl -n sharding-system logs")
+PODS = (
+    *(f"kubectl -n sharding-system {verb}" for verb in ("rollout", "logs")),
+    *(f"kubectl -n my-namespace {verb}" for verb in ("rollout", "scale")),
+)
 #: Here the sharder is a process with the command on the PATH; tests/node/test_readme.py does it in a pod.
 IN_A_POD = "kubectl -n sharding-system exec -i deploy/sharder -- "
 SECONDS = 300

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from docsite import messages, meters, states
+from docsite import conditions, messages, meters, states
 from docsite.pages import DOCS
 from docsite.printed import PRINTERS, print_page
 from sharder.core.admission import AnswerOutcome
+from sharder.core.conditions import ConditionType
 from sharder.core.decisions import Decision, Reason
 from sharder.core.shards import State
-from sharder.core.status import ConditionType
 from sharder.webhook.app import Trouble
 
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -36,7 +36,8 @@ def test_every_word_of_the_core_is_explained() -> None:
     assert all(f"| {decision.name} |" in concepts for decision in Decision)
     assert all(f"`{reason.value}`" in concepts for reason in Reason)
     assert all(f"`{each.value}`" in outcomes for each in (*AnswerOutcome, *Trouble))
-    assert all(f"`{each.value}`" in states.render_conditions() for each in ConditionType)
+    assert all(f"`{each.value}`" in conditions.render_rings() for each in ConditionType)
+    assert not conditions.reasons_without_example(), "have docsite/conditions.py show it"
 
 
 def test_every_metric_has_a_meaning_and_a_unit() -> None:

@@ -44,7 +44,7 @@ from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.access import load_access
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.health import Address
 from shardsdk.serving.certificate_spec import ServingNames
 from shardsdk.serving.secretstore import SelfManaged
@@ -64,7 +64,7 @@ _PLUGGED_SECONDS: Final = 3600.0
 def replica_settings(lease_name: str, **changes: Any) -> ReplicaSettings:
     """A replica that lives fast, but keeps its lease on a busy machine; `changes` are fields of ReplicaSettings."""
     settings: dict[str, Any] = {
-        "timings": ElectionTimings(lease_duration=12, renew_deadline=9, retry_period=1),
+        "timings": LeaseTimings(lease_duration=12, renew_deadline=9, retry_period=1),
         "lease_name": lease_name,
         "staleness_seconds": 4.0,
         "settle_after_seconds": 1.0,

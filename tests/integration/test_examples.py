@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import signal
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,7 @@ async def test_of_elected_shards_one_leads_and_all_share(stage: Stage, tmp_path:
         more = ["--namespace", stage.namespace]
         for namespace in on.namespaces:
             more += ["--watch-namespace", namespace]
+            await stage.admin.create(CONFIGMAPS, {"metadata": {"name": "secrets-count"}}, namespace)
         replicas = {name: await start(programs, on.ring, "elected", name, *more) for name in ("one", "two")}
         await stage.sharder()
         await on.settled({"one", "two"})
@@ -151,6 +152,10 @@ async def test_of_elected_shards_one_leads_and_all_share(stage: Stage, tmp_path:
         replicas.pop(leader).process.kill()
         await on.create(Place(on.namespaces[0], "late"))
         await until_counted(on)
+        for _ in range(2):  # of some namespace by ranges, and all but one by labels, nothing is left
+            gone = on.secrets.pop()
+            await stage.admin.delete(SECRETS, gone.name, gone.namespace)
+            await on.until(gone.namespace, "secrets-count", has_count(on, gone.namespace), CONFIGMAPS)
         after = await stage.admin.get(LEASES, "elected", stage.namespace)
         assert after["spec"]["holderIdentity"] != election["spec"]["holderIdentity"]
         (other,) = replicas
@@ -160,13 +165,13 @@ async def test_of_elected_shards_one_leads_and_all_share(stage: Stage, tmp_path:
 
 async def until_counted(on: Assigned) -> None:
     """Wait until each namespace's Secrets are counted in it."""
-    for namespace, count in Counter(place.namespace for place in on.secrets).items():
-        await on.until(
-            namespace,
-            "secrets-count",
-            lambda made, count=count: made["data"]["secrets"] == str(count),  # type: ignore[misc]
-            CONFIGMAPS,
-        )
+    for namespace in {place.namespace for place in on.secrets}:
+        await on.until(namespace, "secrets-count", has_count(on, namespace), CONFIGMAPS)
+
+
+def has_count(on: Assigned, namespace: str) -> Callable[[dict[str, Any]], bool]:
+    count = str(sum(place.namespace == namespace for place in on.secrets))
+    return lambda made: made.get("data", {}).get("secrets") == count
 
 
 def log_of(program: Program) -> str:

@@ -16,7 +16,7 @@ import yaml
 from localcluster import ControlPlane
 from localcluster.audit import audit_log, read_audit_log
 from localcluster.installation import Installation, Sharder
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from tests.integration.chronicle import LEASES
 from tests.integration.harness import SYSTEM, Stage, set_stage
@@ -27,7 +27,7 @@ from tests.permissions import AUDIT_POLICY
 
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
-QUICK: Final = ElectionTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
+QUICK: Final = LeaseTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
@@ -239,7 +239,7 @@ async def test_a_replica_that_stops_in_order_hands_over_at_once_and_nothing_move
     ring = await stage.ring()
     await settled_on(stage, ring, "one", "two")
     # Whoever waited for this lease to run out would wait for longer than the test may take.
-    slow = ElectionTimings(lease_duration=60, renew_deadline=40, retry_period=0.3)
+    slow = LeaseTimings(lease_duration=60, renew_deadline=40, retry_period=0.3)
     first = await stage.sharder(webhook=False, timings=slow, identity="first")
     await ring.in_place()
     await stage.sharder(webhook=False, timings=slow, identity="second")

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from localcluster import AdminError, ControlPlane
 from localcluster.installation import ROOT, Installation
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from tests.integration.chronicle import LEASES
 from tests.integration.harness import Sharder, Stage, set_stage
 from tests.integration.processes import TIMINGS as PROCESS_TIMINGS
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(600)
 SECRETS: Final = "v1/secrets"
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
 SECONDS: Final = 5
-TIMINGS: Final = ElectionTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
+TIMINGS: Final = LeaseTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
 FENCED: Final = Script(lease_seconds=SECONDS, renew_seconds=0.3)
 UNFENCED: Final = Script(lease_seconds=SECONDS, renew_seconds=0.3, go_like=True)
 _POD_START_SECONDS: Final = 0.5

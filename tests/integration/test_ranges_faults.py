@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 
 from localcluster import AdminClient, ControlPlane
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from tests.integration.harness import REPOSITORY, Stage, set_stage
 from tests.integration.ranged_shard import ASSIGNMENTS, EVERYTHING, HELD, RangedShard, Workers, join, meet, named
 from tests.integration.scripted import LEASES, Object, Script, ScriptedShard
 from tests.integration.world import LONE_SECRETS, Ring
 
-QUICK = ElectionTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
+QUICK = LeaseTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
 FOR_EVER = 3600.0
 FIRST = "0x0000000000000000"
 NAMESPACES = [f"faulty-{number}" for number in range(16)]

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from localcluster import ControlPlane
-from shardsdk.lease.election import ElectionTimings
+from shardsdk.lease.timings import LeaseTimings
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.ranges import HashBy, Named, named_by, point_of
 from tests.integration.ranged_shard import ASSIGNMENTS
@@ -23,7 +23,7 @@ LEASE_SECONDS = 60
 #: Of leases that run out while an API server is away, and that leave shards time to come back on a busy machine.
 SHORT_LEASE_SECONDS: Final = 15
 #: Of a sharder that outlasts them without an API server.
-PATIENT: Final = ElectionTimings(lease_duration=120, renew_deadline=80, retry_period=1)
+PATIENT: Final = LeaseTimings(lease_duration=120, renew_deadline=80, retry_period=1)
 #: The shards that there are when another comes.
 OLD = ("a", "b", "c")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import doctest
 import os
 import re
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from importlib import import_module
@@ -75,7 +74,6 @@ async def test_page_works(page: str, plane: ControlPlane, tmp_path: Path) -> Non
     files = files_of(PAGES[page])
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    shutil.copytree(ROOT / "crds", tmp_path / "crds")
     tools = make_tools(tmp_path / "tools")
     environment = {
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",

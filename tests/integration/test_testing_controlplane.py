@@ -89,6 +89,14 @@ def test_a_forked_process_keeps_nothing_running(programs: Programs) -> None:
         stopping.join()
 
 
+def test_a_folder_of_definitions_that_is_not_there_is_named_before_anything_starts(
+    programs: Programs, tmp_path: Path
+) -> None:
+    missing = tmp_path / "config"
+    with pytest.raises(ConfigurationError, match=r"config', which is not there.*`shardsdk crd PROGRAM\.py`"):
+        ControlPlane(crds=[missing], programs=programs).start()
+
+
 def test_a_program_that_does_not_start_says_why(programs: Programs) -> None:
     plane = ControlPlane(programs=programs, apiserver_flags=["--no-such-flag"])
     with pytest.raises(ControlPlaneFailed, match=r"(?s)kube-apiserver ended with 1.*no-such-flag"):

@@ -16,9 +16,9 @@ _HEAD: Final = """# The model of ranges
 
 <!-- Printed by `make model`. -->
 
-A second way of assigning objects, by ranges of their hashes, is in no release yet. No object carries a
-label there: one object, the RingAssignment, names a shard for each range, and each shard says in its Lease which ranges
-it holds. This page is about the protocol by which a range goes from one shard to another, before any of it runs.
+Objects are assigned by labels, or [by ranges of their hashes](clusterring.md#labels-or-ranges). There no object carries
+a label: one object, the RingAssignment, names a shard for each range, and each shard says in its Lease which ranges it
+holds. This page is about the protocol by which a range goes from one shard to another, apart from the code of it.
 
 1. A sharder takes the range from its shard, by a write on the version that it read.
 2. The shard sees that, ends what it does with the range's objects, and takes the range off its Lease.

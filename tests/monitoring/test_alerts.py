@@ -107,6 +107,12 @@ CASES = [
     Case("SharderRangesUnheld", "taken soon", gauges(UNHELD, 'ringName="r"', "2 2 0x10"), 8),
     Case("SharderDrainStuck", "too old", gauges(DRAIN, 'ringName="r"', "301x5"), 1, RING, "5m 1s"),
     Case("SharderDrainStuck", "not yet", gauges(DRAIN, 'ringName="r"', "300x5"), 1),
+    *(
+        Case("SharderShardsUnfit", f"{kind} for long", condition(kind, "0x10"), 6, RING | {"type": kind})
+        for kind in ("ShardsFit", "ShardNamesUnique")
+    ),
+    Case("SharderShardsUnfit", "for a moment", condition("ShardsFit", "0 0 1x10"), 8),
+    Case("SharderShardsUnfit", "no drain is late", condition("DrainsAcknowledged", "0x10"), 8),
     Case("SharderCrashDetectionSuspended", "for long", gauges(SUSPENDED, 'ringName="r"', "1x5"), 2, RING),
     Case("SharderCrashDetectionSuspended", "for a moment", gauges(SUSPENDED, 'ringName="r"', "1 0x5"), 2),
     Case("SharderShardNotTakenOver", "for long", shards(ready="1x10", uncertain="2x10"), 6, RING, "2"),

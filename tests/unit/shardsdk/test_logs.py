@@ -170,6 +170,27 @@ def test_an_error_whose_text_cannot_be_read_is_shown_with_its_stack(heard: Heard
     assert "Unreadable" in shown["stack"]
 
 
+class Leaving:
+    """Of a value and of an error alike."""
+
+    def __str__(self) -> str:
+        sys.exit("not to be shown")
+
+
+class LeavingError(Leaving, Exception):
+    pass
+
+
+def test_a_value_that_cannot_be_shown_ends_nobody(heard: Heard) -> None:
+    log, stream, handler = heard
+    for formatter in (TextFormatter(), JsonFormatter(), logging.Formatter("%(message)s field_a")):
+        handler.setFormatter(formatter)
+        log.error("Not so", extra={"field_a": Leaving(), "field_b": [Leaving()]}, exc_info=LeavingError())
+    lines = [line for line in stream.getvalue().splitlines() if "field_a" in line]
+    assert [line.count("(its text cannot be read)") for line in lines] == [2, 3, 1]
+    assert json.loads(lines[1])["error"] == "LeavingError: (its text cannot be read)"
+
+
 def test_what_is_searched_for_never_changes(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
     log, _, _ = heard
     logging.getLogger("shardsdk.test_facts").addHandler(caplog.handler)

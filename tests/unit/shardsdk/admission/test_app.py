@@ -136,6 +136,31 @@ async def test_what_is_no_review_is_told_every_ten_seconds_and_counted_each_time
     assert metrics.registry.get_sample_value("shardsdk_webhook_requests_total", labels) == 21
 
 
+@in_virtual_time
+async def test_a_webhook_that_is_not_there_yet_or_any_more_is_told_of_and_counted(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = WebhookMetrics()
+    app = AdmissionApp([webhook(refuse_empty)], metrics=metrics, clock=clock)
+    labels = {"webhook": "", "result": "unknown"}
+    assert metrics.registry.get_sample_value("shardsdk_webhook_requests_total", labels) == 0
+
+    async def receive() -> Any:
+        raise AssertionError("what it says is not read")
+
+    async def send(message: Any) -> None:
+        pass
+
+    for second in range(15):
+        for method in ("POST", "GET"):
+            path = f"/validate/renamed-{second}{'x' * 500}"
+            await app({"type": "http", "path": path, "method": method, "headers": []}, receive, send)
+        await clock.sleep(1)
+    assert [vars(line)["path"][:20] for line in caplog.records] == ["/validate/renamed-0x", "/validate/renamed-10"]
+    assert len(vars(caplog.records[0])["path"]) == 200
+    assert metrics.registry.get_sample_value("shardsdk_webhook_requests_total", labels) == 15
+
+
 async def test_other_paths_and_methods_are_told_where_to_go() -> None:
     assert await call(b"", path="/") == (404, f"nothing is here; AdmissionReviews go to {PATH}")
     assert await call(b"", method="GET") == (405, "POST an AdmissionReview")

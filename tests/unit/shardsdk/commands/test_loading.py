@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardsdk.commands.loading import load
+from shardsdk.commands.run import Options, _load
 from shardsdk.errors import ConfigurationError
 
 MANAGER = "from shardsdk import Manager\nmanager = Manager('sites')\n"
@@ -138,3 +139,18 @@ def test_a_manager_that_names_its_addresses_has_those_that_are_given() -> None:
     program = load("sites.py")
     assert program.manager_with({"health_address": ":3"}).addresses == (":3", ":2")
     assert program.manager_with({"metrics_address": ":4"}).addresses == (":3", ":4")
+
+
+def test_what_is_said_about_a_shard_is_refused_where_none_is() -> None:
+    text = (
+        "from shardsdk import Operator\nfrom shardsdk.kinds import Secret\noperator = Operator('sites'{})\n"
+        "operator.reconcile(Secret)(lambda ctx: None)\n"
+    )
+    write("alone.py", text.format(""))
+    with pytest.raises(
+        ConfigurationError, match=r"alone\.py is not sharded: leave out --shard and --restart-grace, or"
+    ):
+        _load(Options("alone.py", shard="one", restart_grace=0))
+    write("shared.py", text.format(", sharded=True"))
+    _, manager = _load(Options("shared.py", shard="one", restart_grace=0))
+    assert manager.shard == "one"

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from shardsdk import Context, Manager, Operator, controller_for
-from shardsdk.commands.preflight import Needs, find_namesake, find_problems
+from shardsdk.admission import Review
+from shardsdk.admission.settings import Serving
+from shardsdk.commands.preflight import Needs, assigns_ranges, find_namesake, find_problems
 from shardsdk.commands.program import Program
-from shardsdk.errors import BadRequest, ConnectionFailed, Forbidden, NotFound
-from shardsdk.kinds import Node, Secret
+from shardsdk.errors import BadRequest, ConnectionFailed, Forbidden, NotFound, ServerError
+from shardsdk.kinds import ConfigMap, Node, Secret
 from shardsdk.kube.api import ACCESS_REVIEWS, Api, Operation, RawRequest
+from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, PartialObject, Resource
+from shardsdk.rbac import ShardRole, grants, rights_of, shard_role
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -293,6 +297,67 @@ def test_what_is_in_no_namespace_is_asked_about_in_none(make: Callable[[], Opera
     grants = Program("sites.py", "found", found).needs(manager, "team").grants
     places = {(name, space) for space, rule in grants for name in rule["resources"] if name in ("nodes", "secrets")}
     assert places == {("nodes", None), ("secrets", "pages")}
+
+
+def sharded() -> Operator:
+    operator = Operator("websites", sharded=True)
+
+    @operator.reconcile(Secret, owns=[ConfigMap])
+    async def function(ctx: Context[Secret]) -> None: ...
+
+    return operator
+
+
+def refused_by(role: list[dict[str, Any]], needs: Needs) -> set[tuple[str, str]]:
+    """What `needs` asks for and no rule of a shard's role grants."""
+    rules = [rule for each in role for rule in each.get("rules", ())]
+    rights = {right for _, rule in [*needs.grants, *needs.perhaps] for right in rights_of(None, rule)}
+    return {(right.verb, right.part) for right in rights if not any(grants(rule, right) for rule in rules)}
+
+
+@pytest.mark.parametrize("by_ranges", [False, True])
+async def test_an_operator_begins_with_the_role_of_its_shards_and_says_what_it_may_lack(
+    by_ranges: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = sharded()
+    needs = Program("websites.py", "found", found).needs(found.manager(), "team", by_ranges=by_ranges)
+    main, child = Secret.resource.group_resource, ConfigMap.resource.group_resource
+    role = shard_role(ShardRole("websites", "websites", "team", [main], [child], (), (), None, by_ranges))
+    refused = refused_by(role, needs)
+    assert ("delete", "configmaps") in refused
+    cluster = Cluster({**SERVED, **RINGS}, refuses=refused, rings=("websites",))
+    assert await problems(cluster, resources=[], grants=needs.grants, perhaps=needs.perhaps, ring="websites") == []
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    assert "resources: [configmaps], verbs: [get, create, patch, delete]" in line.__dict__["missing"]
+    assert line.__dict__["identity"] == "system:serviceaccount:team:websites"
+
+    certain = ("patch", "secrets") if not by_ranges else ("watch", "ringassignments")
+    cluster.refuses = refused | {certain}
+    (problem,) = await problems(cluster, resources=[], grants=needs.grants, perhaps=needs.perhaps, ring="websites")
+    assert certain[1] in problem
+    assert "resources: [configmaps], verbs: [get, create, patch, delete]" in problem
+
+
+async def test_who_serves_webhooks_is_certain_to_publish_them() -> None:
+    operator = Operator("websites")
+
+    @operator.validate(Secret)
+    async def check(review: Review[Secret]) -> None: ...
+
+    needs = Program("websites.py", "found", operator).needs(operator.manager(), "team", Serving())
+    assert "validatingwebhookconfigurations" in {name for _, rule in needs.grants for name in rule["resources"]}
+
+
+async def test_how_a_ring_assigns_is_read_where_it_may_be() -> None:
+    server = MemoryServer()
+    api = MemoryApi(server, SystemClock())
+    for name, spec in (("labels", {}), ("ranges", {"assignment": "Ranges", "hashBy": "Namespace"})):
+        server.create(CLUSTERRINGS, {"metadata": {"name": name}, "spec": spec})
+    assert [await assigns_ranges(api, name) for name in ("labels", "ranges", "none")] == [False, True, False]
+    api.error = ServerError("the API server is busy", status=500)
+    with pytest.raises(ServerError):
+        await assigns_ranges(api, "ranges")
 
 
 @in_virtual_time

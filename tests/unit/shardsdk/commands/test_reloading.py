@@ -188,16 +188,17 @@ def test_a_file_that_cannot_be_loaded_is_told_from_a_cluster_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shardsdk.commands.run.end_with_supervisor", lambda _: None)  # it would end this process
     (tmp_path / "broken.py").write_text("operator = Operator(")
-    assert main(["run", "broken.py", SUPERVISED]) == UNLOADABLE
+    assert main(["run", "broken.py", f"{SUPERVISED}=1"]) == UNLOADABLE
     assert "broken.py, line 1: " in capsys.readouterr().err
     assert main(["run", "broken.py"]) == 2
-    assert main(["run", "broken.py", "--log-format=json", SUPERVISED]) == UNLOADABLE
+    assert main(["run", "broken.py", "--log-format=json", f"{SUPERVISED}=1"]) == UNLOADABLE
     assert "broken.py, line 1: " in capsys.readouterr().err
     assert main(["run", "broken.py", "--log-format=json"]) == 2
     (tmp_path / "config").write_text("")
     (tmp_path / "good.py").write_text(GOOD)
-    assert main(["run", "good.py", "--kubeconfig", "config", SUPERVISED]) == 2
+    assert main(["run", "good.py", "--kubeconfig", "config", f"{SUPERVISED}=1"]) == 2
 
 
 @pytest.mark.parametrize("stage", ["stubborn"], indirect=True)
@@ -258,3 +259,36 @@ def test_the_folder_is_the_files_or_where_modules_are_found(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     assert folder_of("app/websites.py:operator") == tmp_path / "app"
     assert folder_of("websites:operator") == tmp_path
+
+
+#: What is supervised, and one that supervises it, which has written the other's number when it is told to go on.
+WATCHED = """
+import os, signal, sys, time
+from shardsdk.commands import reloading
+reloading.LOOK_SECONDS = reloading.STOP_SECONDS = 0.01
+if sys.argv[1] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+supervisor = os.getppid()
+if sys.argv[1] == "starts":
+    print("started", flush=True)
+    while os.getppid() == supervisor:
+        time.sleep(0.01)
+reloading.end_with_supervisor(supervisor)
+print("started", flush=True)
+time.sleep(600)
+"""
+WATCHER = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("how", ["obeys", "stubborn", "starts"])
+async def test_a_program_ends_once_what_supervises_it_was_killed(how: str) -> None:
+    command = [sys.executable, "-c", WATCHER, WATCHED, how]
+    leader = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert leader.stdout is not None
+    assert await leader.stdout.readline() == b"started\n"
+    leader.kill()
+    assert await leader.stdout.read() in (b"", b"started\n")  # nobody has the other end any more
+    await leader.wait()

@@ -29,6 +29,7 @@ from shardsdk.kinds import (
     crds_of,
 )
 from shardsdk.kinds.schema import begin, schema_of
+from shardsdk.kinds.wire import encode
 
 
 class Colour(StrEnum):
@@ -294,6 +295,34 @@ def test_defaults_are_the_api_servers_too_unless_they_are_empty() -> None:
     assert "default" not in root["status"]
     assert root["status"]["properties"]["ready"]["default"] == 0
     assert root["status"]["properties"]["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
+
+
+class Named(Model, tag_field="sort", tag="named"):
+    name: str = ""
+
+
+class Numbered(msgspec.Struct, tag=7):
+    number: int
+
+
+class Placed(Model, array_like=True):
+    x: int = 0
+
+
+def test_what_says_of_which_class_an_object_is_is_a_field_of_one_value() -> None:
+    """It is sent with each of them, and a field that no schema has is dropped."""
+    named = schema_of(Named, begin("A"))
+    assert named["properties"]["sort"] == {"type": "string", "enum": ["named"]}
+    assert "required" not in named
+    assert schema_of(Numbered, begin("A"))["properties"]["type"] == {"type": "integer", "enum": [7]}
+    assert encode(Named()) == {"sort": "named"}
+
+
+def test_an_object_that_is_sent_as_a_list_is_a_list_of_anything() -> None:
+    placed = {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": True}}
+    assert schema_of(Placed, begin("A")) == placed
+    assert schema_of(list[Placed], begin("A")) == {"type": "array", "items": placed}
+    assert encode(Placed(1)) == [1]
 
 
 def test_a_spec_of_which_nothing_is_needed_is_made_by_the_api_server() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from shardsdk.errors import ConfigurationError, Invalid, LeaseLost
 from shardsdk.events.recorder import EventType
-from shardsdk.lease.election import ElectionTimings
 from shardsdk.lease.hold import Hold
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.objects import LEASES
@@ -393,6 +392,6 @@ async def test_identities_are_unique_and_never_empty(clock: VirtualClock) -> Non
 
 
 def test_timings_are_validated_with_a_sentence() -> None:
-    assert ElectionTimings() == LeaseTimings(15, 10, 2)
+    assert LeaseTimings() == LeaseTimings(15, 10, 2)
     with pytest.raises(ConfigurationError, match="renew_deadline is 20 s"):
-        ElectionTimings(renew_deadline=20)
+        LeaseTimings(renew_deadline=20)

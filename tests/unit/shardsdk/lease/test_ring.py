@@ -126,7 +126,7 @@ class Starting(MemoryApi):
     """An API server that refuses everything until `ready_at`, and who says whether it is ready with `unready`."""
 
     ready_at = 0.0
-    refusal: ApiError
+    refusal: ApiError | ConnectionFailed
     unready: ApiError
     clock: VirtualClock
 
@@ -173,6 +173,34 @@ async def test_a_refusal_is_believed_in_the_end_though_nobody_may_ask_whether_th
     began = clock.monotonic()
     assert await read_ring(starting(clock, float("inf"), FORBIDDEN, FORBIDDEN), RING, clock, Random(1)) is None
     assert clock.monotonic() - began >= STARTING_SECONDS
+
+
+@in_virtual_time
+async def test_what_it_refuses_that_has_started_after_an_outage_is_asked_again_as_well(clock: VirtualClock) -> None:
+    api = starting(clock, float("inf"), FORBIDDEN, FORBIDDEN)
+    reading = asyncio.create_task(read_ring(api, RING, clock, Random(1)))
+    await clock.sleep(STARTING_SECONDS / 2)
+    api.refusal = ConnectionFailed("nobody listens")
+    await clock.sleep(1.5 * STARTING_SECONDS)
+    # As long as the longest pause between two attempts.
+    api.refusal, api.ready_at = FORBIDDEN, clock.monotonic() + STARTING_SECONDS
+    found = await reading
+    assert found is not None
+
+
+@in_virtual_time
+async def test_a_ring_that_was_read_by_ranges_is_not_by_labels_for_being_refused(clock: VirtualClock) -> None:
+    api = starting(clock, 0.0, FORBIDDEN, FORBIDDEN)
+    unsaid: dict[str, Any] = {"namespaceSelector": None}
+    api.server.patch(CLUSTERRINGS, RING, None, {"spec": unsaid})
+    reading = asyncio.create_task(read_ring(api, RING, clock, Random(1)))
+    await clock.sleep(1)
+    api.ready_at = clock.monotonic() + 3 * STARTING_SECONDS
+    await clock.sleep(4 * STARTING_SECONDS)
+    assert not reading.done()
+    api.server.delete(CLUSTERRINGS, RING, None)
+    await clock.sleep(2 * STARTING_SECONDS)
+    assert await reading is None
 
 
 @in_virtual_time

@@ -6,10 +6,25 @@ import asyncio
 
 import pytest
 
-from shardsdk.errors import NotFound, TooManyRequests
+from shardsdk.errors import NotFound, ServerError, TooManyRequests
+from shardsdk.kube.api import Operation, T
 from shardsdk.testing.memoryapi import Fault, MemoryApi
+from shardsdk.testing.processes import outside
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import SHARD, Rig, stay
+
+
+class InEtcdsHands(MemoryApi):
+    """What is created is answered with a 5xx, and is there some seconds later."""
+
+    async def send(self, operation: Operation[T]) -> T:
+        if operation.verb != "create":
+            return await super().send(operation)
+        self.delay = lambda: 2.0
+        outside(super().send(operation))
+        await asyncio.sleep(0.1)
+        self.delay = lambda: 0.001
+        raise ServerError("etcdserver: request timed out", status=500, reason="InternalError")
 
 
 async def told(rig: Rig, api: MemoryApi, caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -67,6 +82,20 @@ async def test_a_creation_that_is_executed_late_holds_the_lease_for_nobody_who_h
     api.on_request = lambda right: setattr(api, "delay", lambda: 4.0 if right.verb == "create" else 0.001)
     task = asyncio.create_task(stay(rig.shard(api)))
     await rig.until(lambda: bool(api.writes))
+    assert rig.lease() is None
+    task.cancel()
+    await asyncio.wait((task,))
+    await asyncio.sleep(60)
+    assert rig.holder() == ""
+
+
+@in_virtual_time
+async def test_nor_does_one_that_was_answered_with_a_5xx(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    api = InEtcdsHands(rig.server, clock)
+    task = asyncio.create_task(stay(rig.shard(api)))
+    await rig.until(lambda: bool(api.writes))
+    await asyncio.sleep(0.5)
     assert rig.lease() is None
     task.cancel()
     await asyncio.wait((task,))

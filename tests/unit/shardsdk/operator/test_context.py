@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from shardsdk import ConfigurationError, Conflict, Context, EventType, Operator
+from shardsdk.errors import NotServed
 from shardsdk.events.recorder import EVENTS
 from shardsdk.logs import JsonFormatter
 from shardsdk.testing import Rig, drive
+from shardsdk.testing.memory import MemoryServer
 from tests.unit.shardsdk.operator.websites import ConfigMap, Secret, Website, WebsiteStatus, site
 
 
@@ -54,6 +56,34 @@ def test_a_line_may_have_places_for_values_and_an_error(caplog: pytest.LogCaptur
     assert record.getMessage().startswith("no page of 5% controller=")
     assert record.getMessage().endswith("size=3 colour=red")
     assert record.exc_info is not None
+
+
+def test_what_no_api_server_serves_is_not_taken_for_an_object_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its definition may be installed later, and be full of them.  There is nothing to delete of it."""
+    caplog.set_level(logging.INFO, "websites.example.com")
+    raised: list[str] = []
+
+    def unserved(*_: Any, **__: Any) -> Any:
+        raise NotServed("get secrets: 404: install its CustomResourceDefinition", status=404)
+
+    async def function(ctx: Context[Website]) -> None:
+        assert not await ctx.delete(Secret, "a")
+        try:
+            assert await ctx.get(Secret, "a") is None
+        except NotServed as error:
+            raised.append(str(error))
+
+    with monkeypatch.context() as patched:
+        for verb in ("get", "delete"):
+            patched.setattr(MemoryServer, verb, unserved)
+        driven(function)
+    assert len(raised) == 1
+    assert [each.getMessage().startswith("Nothing deleted: ") for each in caplog.records].count(True) == 1
+    driven(function)
+    assert len(raised) == 1
+    assert [each.getMessage().startswith("Nothing deleted: ") for each in caplog.records].count(True) == 1
 
 
 def test_events_are_about_the_object_or_another() -> None:

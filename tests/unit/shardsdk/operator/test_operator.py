@@ -181,9 +181,10 @@ def test_what_it_may_do() -> None:
         "events.": {"create", "patch"},
         "themes.example.com": {"get", "list"},
     }
-    assert verbs(allowed.own)["leases.coordination.k8s.io"] == {"get", "create", "patch"}
+    assert verbs(allowed.own)["leases.coordination.k8s.io"] == {"get", "create", "patch", "list"}
     assert verbs(allowed.cluster) == {"namespaces.": {"get"}}
-    (ring,) = websites(sharded=True).permissions().cluster
+    (ring,) = (sharded := websites(sharded=True).permissions()).cluster
+    assert verbs(sharded.own) == verbs(allowed.own), "else its role would blind what stands for election still"
     assert (ring["resources"], ring["resourceNames"]) == (["clusterrings"], ["websites"])
 
 

@@ -251,5 +251,22 @@ def test_namespaces_are_selected_by_their_own_labels_and_others_without_one_are_
     operator.validate(Node)
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"matchLabels": {"team": "web"}},
+        {"matchExpressions": [{"key": "team", "operator": "Exists"}], "matchLabels": {"team": "web"}},
+    ],
+)
+def test_a_webhooks_own_selector_selects_among_the_namespaces_that_are_watched(own: dict[str, Any]) -> None:
+    operator = Operator("pages", watch_namespace=["b", "a"])
+    operator.validate(Page, namespace_selector=own)(nothing)
+    [made] = operator.webhook_configurations("system")
+    watched = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+    expressions = [*own.get("matchExpressions", []), watched]
+    assert made["webhooks"][0]["namespaceSelector"] == {**own, "matchExpressions": expressions}
+
+
 def nothing(review: Review[Any]) -> None:
     """Lets everything pass."""

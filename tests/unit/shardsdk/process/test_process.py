@@ -9,14 +9,20 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.kube.clock import SystemClock
 from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
+from shardsdk.queueing.queue import WorkQueue
+from shardsdk.queueing.workers import WorkerPool
 
 ROOT = Path(__file__).parents[4]
 
@@ -89,6 +95,30 @@ def test_a_process_with_nothing_left_in_threads_ends_by_itself() -> None:
     assert deaths == []
 
 
+@pytest.mark.parametrize("starts", [asyncio.create_task, asyncio.gather])
+def test_an_exit_in_a_task_of_a_reconcile_says_whose(
+    starts: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leaves() -> None:
+        await asyncio.sleep(0)
+        sys.exit(7)
+
+    async def reconcile(request: Request) -> None:
+        await starts(leaves())
+
+    async def main() -> ExitCode:
+        clock = SystemClock()
+        queue: WorkQueue[Request] = WorkQueue(clock)
+        queue.add(Request("default", "home"))
+        await WorkerPool("websites", reconcile, queue, clock=clock).run()
+        return ExitCode.OK
+
+    with pytest.raises(SystemExit, match="7"):
+        run_process(main(), die=lambda code, why: None)
+    (line,) = (each for each in caplog.records if each.name == "shardsdk.queueing.exits")
+    assert [line.__dict__[name] for name in ("controller", "namespace", "object")] == ["websites", "default", "home"]
+
+
 @pytest.mark.parametrize(
     ("error", "code", "traced"),
     [
@@ -153,9 +183,12 @@ from shardsdk.process.process import ExitCode
 
 class Lost(Manager):
     async def run_async(self, world=None):
-        asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+        asyncio.get_running_loop().run_in_executor(None, wait)
         print("lost")
         return ExitCode.LEASE_LOST
+
+def wait():
+    threading.Event().wait()
 
 Lost().run()
 """
@@ -166,6 +199,7 @@ def test_a_manager_ends_its_process_by_force_if_need_be() -> None:
     assert done.returncode == ExitCode.LEASE_LOST
     assert done.stdout == "lost\n"
     assert "a function still runs in a thread (asyncio.to_thread)" in done.stderr
+    assert done.stderr.rstrip().endswith(": <string>:13 in wait")
 
 
 #: A process that has lost its lease, and a handler that keeps one line, and with it whoever else has some; or a pool.

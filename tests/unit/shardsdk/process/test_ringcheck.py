@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import ConfigurationError
+from shardsdk.errors import ConfigurationError, NotServed
 from shardsdk.process.ringcheck import READ_SECONDS, UNSEEN_SECONDS, RingCheck
-from shardsdk.protocol.namespaces import LEFT_OUT, NAME_LABEL
+from shardsdk.protocol.namespaces import NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
-from shardsdk.protocol.ranges import HashBy
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.barrier import CATCH_UP_SECONDS, UNLABELLED_SECONDS
 from shardsdk.reconcile.caches import Caches, CacheSettings
@@ -170,72 +169,6 @@ async def test_a_shard_by_labels_ends_within_a_minute_of_its_rings_new_way(clock
     assert clock.monotonic() - before < READ_SECONDS + 1, "the look, and the answer to it"
 
 
-#: What a sharder says of a ring that does not say what it covers.
-LEFT_OUT_TERM = {"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT)}
-DEFAULT: dict[str, Any] = {"status": {"namespaceSelector": {"matchExpressions": [LEFT_OUT_TERM]}}}
-
-
-async def by_ranges(clock: VirtualClock, says: dict[str, Any]) -> tuple[MemoryServer, asyncio.Task[None]]:
-    """A shard's look at such a ring, which has begun."""
-    server = MemoryServer()
-    server.create(CLUSTERRINGS, LISTED)
-    server.patch(CLUSTERRINGS, RING, None, {"spec": {"assignment": "Ranges", "hashBy": "Namespace"}})
-    server.rearrange(CLUSTERRINGS, RING, None, says)
-    mains, by = frozenset({MAIN}), HashBy.NAMESPACE
-    check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard="shard-1", hash_by=by, clock=clock)
-    running = asyncio.create_task(check.run())
-    await check.looked.wait()
-    return server, running
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"spec": {"namespaceSelector": {}}}, "covers other namespaces"),
-        ({"status": {"namespaceSelector": {"matchExpressions": []}}}, "covers other namespaces"),
-        ({"spec": {"hashBy": "UID"}}, "by hashes of uids"),
-    ],
-)
-@in_virtual_time
-async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
-    clock: VirtualClock, changed: dict[str, Any], told: str
-) -> None:
-    server, running = await by_ranges(clock, DEFAULT)
-    before = clock.monotonic()
-    server.rearrange(CLUSTERRINGS, RING, None, changed)
-    with pytest.raises(ConfigurationError, match=told):
-        await running
-    assert clock.monotonic() - before < READ_SECONDS + 1, "the look, and the answer to it"
-
-
-@in_virtual_time
-async def test_a_shard_by_ranges_works_on_if_its_ring_says_the_same_in_other_words(clock: VirtualClock) -> None:
-    server, running = await by_ranges(clock, DEFAULT)
-    left_out = [{"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_OUT, reverse=True)}]
-    server.patch(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {"matchExpressions": left_out}}})
-    await clock.sleep(2 * READ_SECONDS)
-    server.rearrange(CLUSTERRINGS, RING, None, {"status": {"namespaceSelector": {"matchExpressions": []}}})
-    await clock.sleep(2 * READ_SECONDS)
-    assert not running.done()
-    running.cancel()
-
-
-@in_virtual_time
-async def test_a_shard_by_ranges_works_on_while_nobody_has_said_yet_what_a_ring_covers_that_was_made_again(
-    clock: VirtualClock,
-) -> None:
-    term = {"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system", "controllers"]}
-    says = {"status": {"namespaceSelector": {"matchExpressions": [term]}}}
-    server, running = await by_ranges(clock, says)
-    for status in ({"status": {"namespaceSelector": None}}, says):
-        server.rearrange(CLUSTERRINGS, RING, None, status)
-        await clock.sleep(2 * READ_SECONDS)
-        assert not running.done()
-    server.rearrange(CLUSTERRINGS, RING, None, DEFAULT)
-    with pytest.raises(ConfigurationError, match="covers other namespaces"):
-        await running
-
-
 @in_virtual_time
 async def test_a_main_resource_that_is_not_listed_is_told_too(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
@@ -263,6 +196,61 @@ async def test_a_ring_that_is_not_there_yet_is_told_once_and_looked_for_again(
         assert check.lists(MAIN, CHILD)
         assert not check.lists(GroupResource("apps", "deployments"), CHILD)
         assert missing(metrics) == 0
+
+
+@in_virtual_time
+async def test_a_ring_that_is_deleted_while_its_shard_works_is_told_once_with_the_remedy(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    async with checking(server, clock, Metrics()):
+        server.delete(CLUSTERRINGS, RING, None)
+        await clock.sleep(3 * READ_SECONDS)
+    (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert (told.levelname, told.message[:20], vars(told)["ring"]) == ("ERROR", "The ring was deleted", RING)
+    assert "stop its shards before those of another ring" in vars(told)["remedy"]
+
+
+@in_virtual_time
+async def test_a_ring_that_is_made_again_is_told_too(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="shardsdk")
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    async with checking(server, clock, Metrics()):
+        assert not caplog.records
+        server.delete(CLUSTERRINGS, RING, None)
+        await clock.sleep(READ_SECONDS + 1)
+        server.create(CLUSTERRINGS, LISTED)
+        await clock.sleep(3 * READ_SECONDS)
+    assert [(each.levelname, each.message[:21]) for each in caplog.records] == [
+        ("ERROR", "The ring was deleted;"),
+        ("INFO", "The ring is there now"),
+    ]
+
+
+@in_virtual_time
+async def test_a_ring_whose_type_is_not_served_is_not_said_to_be_deleted(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unserved(*_: object, **__: object) -> None:
+        raise NotServed("404 page not found")
+
+    caplog.set_level(logging.INFO, logger="shardsdk")
+    server = MemoryServer()
+    server.create(CLUSTERRINGS, LISTED)
+    async with checking(server, clock, Metrics(), lambda: False):
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryApi, "get", unserved)
+            await clock.sleep(3 * READ_SECONDS)
+        unseen, told = caplog.records
+        assert vars(unseen)["why"].startswith("none runs")
+        assert (told.levelname, told.message[:26]) == ("WARNING", "The ring could not be read")
+        assert vars(told)["error"] == (
+            "404 page not found: ClusterRings are not served; if their definition was deleted, so was the ring"
+        )
+        await clock.sleep(3 * READ_SECONDS)
+        assert len(caplog.records) == 2, "the ring has been there all the time"
 
 
 # -- the shard's lease -----------------------------------------------------------------

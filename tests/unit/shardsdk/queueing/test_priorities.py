@@ -88,6 +88,20 @@ async def test_what_comes_back_and_is_not_being_worked_on_is_fresh(clock: Virtua
     assert [queue.where(item).priority for item in "abc"] == [Priority.FRESH] * 3
 
 
+@pytest.mark.parametrize("seconds", [(5, 10), (10, 5)])
+@pytest.mark.parametrize("priorities", [(Priority.FRESH, Priority.BULK), (Priority.BULK, Priority.FRESH)])
+@in_virtual_time
+async def test_of_several_delays_of_one_item_the_highest_priority_counts(
+    clock: VirtualClock, seconds: tuple[float, float], priorities: tuple[Priority, Priority]
+) -> None:
+    queue = make_queue(clock)
+    for delay, priority in zip(seconds, priorities, strict=True):
+        queue.add_after("a", delay, priority)
+    assert queue.where("a").priority is Priority.FRESH
+    await clock.sleep(6)
+    assert queue.depth(Priority.FRESH) == 1
+
+
 @in_virtual_time
 async def test_a_change_makes_fresh_what_is_worked_on_and_what_is_away(clock: VirtualClock) -> None:
     queue = make_queue(clock)

@@ -282,6 +282,7 @@ async def test_shutdown_with_drain_hands_out_what_waits_and_waits_for_the_work(c
     queue.add("refused")
     queue.done("a")
     assert [await queue.get(), await queue.get()] == ["b", "a"]
+    await asyncio.sleep(0)
     assert not closing.done()
     queue.done("a")
     queue.done("b")

@@ -161,9 +161,20 @@ class Mute(Exception):
         return self.args[0] if self.args else None  # type: ignore[return-value]
 
 
+class Leaving(Exception):
+    def __str__(self) -> str:
+        sys.exit(7)
+
+
 def test_an_error_that_cannot_say_what_it_is_about_is_named_all_the_same() -> None:
+    assert describe(Leaving()) == "Leaving: (its text cannot be read)"
     assert describe(Mute()) == "Mute: (its text cannot be read)"
     assert describe(group(Mute(), Mute("code 7"))) == "Mute: (its text cannot be read); Mute: code 7"
+
+
+@in_virtual_time
+async def test_an_error_whose_text_would_end_the_process_is_its_items_failure(clock: VirtualClock) -> None:
+    assert await times_of(clock, Leaving(), group(Leaving(), Mute())) == pytest.approx([0, 1, 3])
 
 
 @in_virtual_time

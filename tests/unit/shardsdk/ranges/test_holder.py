@@ -113,9 +113,11 @@ async def test_an_assignment_that_is_gone_or_makes_no_sense_takes_nothing_away_a
         world.write(nonsense)
         await asyncio.sleep(10)
         assert (a.holder.working, a.holder.named) == (LOW, None)
+    world.name({"a": LOW})
+    await world.until(lambda: a.holder.named is not None)
     world.server.delete(RING_ASSIGNMENTS, RING)
     await asyncio.sleep(10)
-    assert a.holder.working == LOW
+    assert (a.holder.working, a.holder.named) == (LOW, None)
     world.name({"a": HIGH})
     await world.until(lambda: a.holder.working == HIGH)
 

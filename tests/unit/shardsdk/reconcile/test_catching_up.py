@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 import pytest
 
 from shardsdk.cache.cache import Cache
 from shardsdk.errors import StreamInterrupted
-from shardsdk.protocol.objects import PartialObject
+from shardsdk.kube.api import PARTIAL
 from shardsdk.reconcile.barrier import CATCH_UP_SECONDS, catch_up
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, ME, SECRETS, Lag, Rig
+from tests.unit.shardsdk.reconcile.test_unfit import BAD, Filled
 
 
 async def second_by_second(rig: Rig, seconds: int) -> None:
@@ -25,7 +27,7 @@ async def second_by_second(rig: Rig, seconds: int) -> None:
     await rig.clock.sleep(0.1)
 
 
-def shown(cache: Cache[PartialObject]) -> set[str]:
+def shown(cache: Cache[Any]) -> set[str]:
     return {each.name for each in cache.requests() if each.namespace == "default"}
 
 
@@ -69,9 +71,9 @@ async def test_an_owner_waits_for_its_child_as_it_was_when_it_was_listed(clock: 
 
 
 @asynccontextmanager
-async def late_cache(rig: Rig) -> AsyncIterator[tuple[Cache[PartialObject], Lag]]:
+async def late_cache(rig: Rig, model: Any = PARTIAL) -> AsyncIterator[tuple[Cache[Any], Lag]]:
     """A shard's cache of config maps, to which further news come late."""
-    cache: Cache[PartialObject] = Cache(rig.api, CONFIGMAPS, clock=rig.clock, rng=Random(1), selector=ME.selector())
+    cache: Cache[Any] = Cache(rig.api, CONFIGMAPS, clock=rig.clock, rng=Random(1), selector=ME.selector(), model=model)
     running = asyncio.create_task(cache.run())
     await rig.clock.sleep(1)
     try:
@@ -100,6 +102,21 @@ async def test_a_cache_has_caught_up_when_it_shows_all_that_was_listed_as_new_as
         await second_by_second(rig, 2)
         assert waiting.done()
         await waiting
+
+
+@in_virtual_time
+async def test_what_cannot_be_read_is_shown_once_the_cache_knows_of_it(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner")
+    async with late_cache(rig, Filled) as (cache, _):
+        rig.child("owner", "a", **BAD)
+        waiting = asyncio.create_task(catch_up([cache]))
+        await second_by_second(rig, 3)
+        assert not waiting.done()
+        await second_by_second(rig, 2)
+        assert waiting.done()
+        await waiting
+        assert shown(cache) == set()
 
 
 @in_virtual_time

@@ -168,6 +168,25 @@ async def test_of_several_writes_that_are_not_shown_the_first_to_run_out_wakes_t
 
 
 @in_virtual_time
+async def test_who_left_waits_for_nothing_that_was_written_before(clock: VirtualClock) -> None:
+    """Else it would be put off as it comes back, for a child that may be another shard's by now."""
+    woken: list[Request] = []
+    expectations = Expectations(
+        clock, wake=woken.append, wake_at=lambda owner, moment: None, cancel=lambda owner, moment: None
+    )
+    cache: Cache[PartialObject] = Cache(Rig(clock).api, CONFIGMAPS, clock=clock, rng=Random(1))
+    owner = Request("default", "owner")
+    for name in ("first", "second"):
+        expectations.expect(owner, cache, Request("default", name), "10")
+    expectations.postpone(owner)
+    expectations.forget(owner)
+    assert not expectations.pending(owner)
+    shown = PartialObject(ObjectMeta(name="first", namespace="default", resource_version="11"))
+    expectations.observe(cache, Delta(EventKind.ADDED, shown, None, initial=False))
+    assert not woken
+
+
+@in_virtual_time
 async def test_a_deletion_is_a_write_that_the_cache_must_show(clock: VirtualClock) -> None:
     """Else who counts its children deletes more of them each time it is called meanwhile."""
     rig = Rig(clock)

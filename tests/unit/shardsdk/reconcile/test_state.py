@@ -82,6 +82,17 @@ def test_an_error_is_kept_until_a_reconcile_ends_well() -> None:
     assert (states.waiting(), states.known()) == ([], 0)
 
 
+def test_those_that_wait_are_told_besides_those_that_failed_and_no_others() -> None:
+    states = ObjectStates()
+    unshown, postponed, arrived, failed = (Key("default", name) for name in "abcd")
+    for key in (unshown, postponed):
+        states.of(key).wrote(WriteEvent.WROTE)
+    states.of(postponed).wrote(WriteEvent.POSTPONED)
+    states.of(arrived).arrival = Arrival(0.0, Priority.FRESH, wakes=True)
+    states.note_error(failed, "boom")
+    assert states.waiting() == [postponed, arrived, failed]
+
+
 def test_children_once_known_are_kept_where_objects_are_handed_over_and_nowhere_else() -> None:
     for at_first, kept in ((Children.UNKNOWN, 1), (Children.KNOWN, 0)):
         states = ObjectStates(at_first)

@@ -58,6 +58,35 @@ async def test_a_plain_function_writes_and_reads_through_the_loop(context: Ctx) 
     assert await Threads(1).wrap(work)(context) == "child"
 
 
+async def test_what_a_plain_function_reads_of_a_cache_is_read_on_the_loop_which_changes_it(
+    context: Ctx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[threading.Thread] = []
+    by_index = Cache.by_index
+
+    def note(cache: Cache[Any], index: str, value: str, *, namespace: str | None = None) -> list[Any]:
+        asked.append(threading.current_thread())
+        return by_index(cache, index, value, namespace=namespace)
+
+    monkeypatch.setattr(Cache, "by_index", note)
+
+    def work(context: Ctx) -> tuple[int, bool]:
+        cache = context.cache(SECRETS)
+        context.run(cache.wait_synced())
+        body = {"metadata": {"name": "child", "ownerReferences": [context.controller_reference()]}}
+        context.run(context.api.create(SECRETS, body, "default"))
+        while not len(cache):
+            pass
+        with pytest.raises(KeyError):
+            cache.by_index("none", "")
+        return len(cache.by_index("controller", "u", namespace="default")), cache.synced
+
+    assert await Threads(1).wrap(work)(context) == (1, True)
+    assert set(asked) == {threading.main_thread()}
+    cache = context.cache(SECRETS)
+    assert isinstance(cache, Cache), "on the loop it is the cache itself"
+
+
 async def test_run_is_refused_on_the_event_loop_which_would_wait_for_itself(context: Ctx) -> None:
     with pytest.raises(ConfigurationError, match="await the call"):
         context.run(context.api.get(SECRETS, "child", "default"))

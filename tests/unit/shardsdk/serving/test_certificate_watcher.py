@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -36,18 +37,18 @@ async def test_a_pair_is_loaded_and_its_authority_is_not_injected(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("away", "valid"), [(timedelta(0), True), (timedelta(days=-2), False), (timedelta(days=9000), False)]
+    ("away", "level"), [(timedelta(0), None), (timedelta(days=-2), "WARNING"), (timedelta(days=9000), "ERROR")]
 )
 async def test_a_certificate_that_is_not_valid_now_is_served_and_warned_about(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, away: timedelta, valid: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, away: timedelta, level: str | None
 ) -> None:
     write_pair(tmp_path)
     source = Directory(tmp_path, clock=ManualClock(away.total_seconds()))
     await source.refresh()
     await source.refresh()
     assert source.published.pair is not None
-    warnings = [each.msg for each in caplog.records if each.levelname == "WARNING"]
-    assert warnings == ([] if valid else ["webhook certificate is not valid now"])
+    told = [(each.levelname, each.msg) for each in caplog.records if each.levelno > logging.INFO]
+    assert told == ([(level, "webhook certificate is not valid now")] if level else [])
 
 
 async def test_one_that_nobody_renews_is_told_of_each_day_until_somebody_does(
@@ -56,19 +57,19 @@ async def test_one_that_nobody_renews_is_told_of_each_day_until_somebody_does(
     clock = ManualClock()
     write_pair(tmp_path)
     source = Directory(tmp_path, clock=clock)
-    told: list[tuple[int, str]] = []
+    told: list[tuple[int, tuple[str, str]]] = []
     for hours in range(0, 24 * 93, 6):
         caplog.clear()
         await source.refresh()
-        told += [(hours // 24, each.msg) for each in caplog.records if each.levelname == "WARNING"]
+        told += [(hours // 24, (each.levelname, each.msg)) for each in caplog.records if each.levelno > logging.INFO]
         clock.jump(timedelta(hours=6))
-    soon, ended = "webhook certificate expires soon", "webhook certificate is not valid now"
+    soon, ended = ("WARNING", "webhook certificate expires soon"), ("ERROR", "webhook certificate is not valid now")
     assert told == [*((day, soon) for day in range(83, 90)), *((day, ended) for day in range(90, 93))]
 
     caplog.clear()
     write_pair(tmp_path, clock.now())
     await source.refresh()
-    assert [each.levelname for each in caplog.records if each.levelname == "WARNING"] == []
+    assert [each.levelname for each in caplog.records if each.levelno > logging.INFO] == []
 
 
 async def test_one_that_lives_for_hours_is_told_of_in_the_last_tenth_of_them(
@@ -81,7 +82,7 @@ async def test_one_that_lives_for_hours_is_told_of_in_the_last_tenth_of_them(
     for hour in range(101):
         caplog.clear()
         await source.refresh()
-        told += [hour for each in caplog.records if each.levelname == "WARNING"]
+        told += [hour for each in caplog.records if each.levelno > logging.INFO]
         clock.jump(timedelta(hours=1))
     assert told == [90, 100]
 
