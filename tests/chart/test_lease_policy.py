@@ -83,12 +83,17 @@ async def world(chart_control_plane: ControlPlane, helm: Helm) -> AsyncIterator[
 
 
 async def let_edit(admin: AdminClient, namespace: str) -> None:
-    """Give every ServiceAccount what the role `edit` of Kubernetes gives in a namespace."""
+    """Give every ServiceAccount what the role `edit` of Kubernetes gives in a namespace; in force on return."""
     rbac = "rbac.authorization.k8s.io"
     everybody = {"kind": "Group", "name": "system:serviceaccounts", "apiGroup": rbac}
     edit = {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:aggregate-to-edit"}
     body = {"metadata": {"name": "edit"}, "roleRef": edit, "subjects": [everybody]}
     await admin.create(f"{rbac}/v1/rolebindings", body, namespace)
+    asked = {"namespace": namespace, "verb": "create", "group": "coordination.k8s.io", "resource": "leases"}
+    review = {"spec": {"user": "anybody", "groups": [everybody["name"]], "resourceAttributes": asked}}
+    async with asyncio.timeout(120):
+        while not (await admin.create("authorization.k8s.io/v1/subjectaccessreviews", review))["status"]["allowed"]:
+            await asyncio.sleep(0.05)
 
 
 async def in_force(eve: AdminClient) -> None:
