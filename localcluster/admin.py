@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -29,6 +29,8 @@ Objects = list[Object]
 _REQUEST_SECONDS = 60.0
 #: The pause before a watch that broke off is opened again.
 _REWATCH_SECONDS = 0.1
+#: Between two looks at whether a right is in force.
+_LOOK_SECONDS = 0.05
 #: A watch event is one line; etcd takes objects of up to 1.5 MiB.
 _MAX_LINE_BYTES = 8 << 20
 #: As many objects as one can read in a failed test's output.
@@ -129,6 +131,27 @@ class AdminClient:
     async def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> Object:
         """Create a namespace."""
         return await self.create("v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
+
+    async def until_allowed(
+        self,
+        verb: str,
+        resource: str,
+        namespace: str = "",
+        *,
+        user: str = "anybody",
+        groups: Sequence[str] = ("system:authenticated",),
+        timeout_seconds: float = 120.0,
+    ) -> None:
+        """Wait until `user`, or anybody of `groups`, may `verb` a resource: roles come into force by a watch.
+
+        Raises: TimeoutError.
+        """
+        group, _, plural = resource.rpartition("/")
+        asked = {"verb": verb, "group": group.rpartition("/")[0], "resource": plural, "namespace": namespace}
+        review = {"spec": {"user": user, "groups": list(groups), "resourceAttributes": asked}}
+        async with asyncio.timeout(timeout_seconds):
+            while not (await self.create("authorization.k8s.io/v1/subjectaccessreviews", review))["status"]["allowed"]:
+                await asyncio.sleep(_LOOK_SECONDS)
 
     async def eventually(
         self,

@@ -89,11 +89,7 @@ async def let_edit(admin: AdminClient, namespace: str) -> None:
     edit = {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:aggregate-to-edit"}
     body = {"metadata": {"name": "edit"}, "roleRef": edit, "subjects": [everybody]}
     await admin.create(f"{rbac}/v1/rolebindings", body, namespace)
-    asked = {"namespace": namespace, "verb": "create", "group": "coordination.k8s.io", "resource": "leases"}
-    review = {"spec": {"user": "anybody", "groups": [everybody["name"]], "resourceAttributes": asked}}
-    async with asyncio.timeout(120):
-        while not (await admin.create("authorization.k8s.io/v1/subjectaccessreviews", review))["status"]["allowed"]:
-            await asyncio.sleep(0.05)
+    await admin.until_allowed("create", "coordination.k8s.io/v1/leases", namespace, groups=["system:serviceaccounts"])
 
 
 async def in_force(eve: AdminClient) -> None:

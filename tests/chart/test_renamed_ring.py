@@ -176,6 +176,7 @@ async def helms_user(api: AdminClient, documents: Documents) -> AsyncIterator[tu
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "ci"}
     await api.create(ROLES, {"metadata": {"name": "ci"}, "rules": rules})
     await api.create(BINDINGS, {"metadata": {"name": "ci"}, "roleRef": reference, "subjects": [subject]})
+    await api.until_allowed("get", "v1/secrets", user="ci")
     try:
         yield "--kube-as-user", "ci"
     finally:

@@ -5,7 +5,6 @@ Refuses: to return before the API server goes by it; roles take a moment to be i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,15 +15,12 @@ from localcluster import AdminClient
 from sharder.rbac import ring_role, ring_role_name
 from shardsdk.protocol.objects import GroupResource
 from tests.integration.scripted import Object
-from tests.integration.world import TIMEOUT_SECONDS, Family, group_and_plural
+from tests.integration.world import Family, group_and_plural
 
 SYSTEM: Final = "sharding-system"
 SHARD_MANIFEST: Final = Path(__file__).parents[2] / "rbac" / "shard.yaml"
 _ROLES: Final = "rbac.authorization.k8s.io/v1/clusterroles"
 _BINDINGS: Final = "rbac.authorization.k8s.io/v1/clusterrolebindings"
-#: Roles come into force by a watch of the API server's own.
-_LOOK_SECONDS: Final = 0.02
-_REVIEWS: Final = "authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class Rights:
@@ -45,7 +41,9 @@ class Rights:
         await self._put(ring_role_name(ring), role, binding)
         for resource in named:
             for verb in role["rules"][0]["verbs"]:
-                await self._until_allowed(f"system:serviceaccount:{SYSTEM}:sharder", verb, resource)
+                await self._admin.until_allowed(
+                    verb, f"{resource.group}/v1/{resource.resource}", user=f"system:serviceaccount:{SYSTEM}:sharder"
+                )
 
     async def grant_shards(self, families: Sequence[Family]) -> None:
         """What rbac/shard.yaml grants to the shards of its example, for those of this test: ServiceAccount `shard`."""
@@ -70,7 +68,7 @@ class Rights:
             {"metadata": {"name": name}, "roleRef": role_ref, "subjects": [subject]},
         )
         user = f"system:serviceaccount:{self._namespace}:shard"
-        await self._until_allowed(user, "patch", GroupResource(*group_and_plural(families[-1].main)))
+        await self._admin.until_allowed("patch", families[-1].main, user=user)
 
     async def withdraw(self) -> None:
         """Take all of it away."""
@@ -85,14 +83,6 @@ class Rights:
         self._granted.add(name)
         await self._admin.create(_ROLES, role)
         await self._admin.create(_BINDINGS, binding)
-
-    async def _until_allowed(self, user: str, verb: str, resource: GroupResource) -> None:
-        attributes = {"verb": verb, "group": resource.group, "resource": resource.resource}
-        groups = ["system:serviceaccounts", "system:authenticated"]
-        body = {"spec": {"user": user, "groups": groups, "resourceAttributes": attributes}}
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            while not (await self._admin.create(_REVIEWS, body))["status"]["allowed"]:
-                await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _rule(resource: str, verbs: Sequence[str], part: str = "") -> Object:

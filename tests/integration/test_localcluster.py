@@ -51,6 +51,7 @@ async def test_a_service_account_acts_under_its_own_name_and_only_with_its_own_r
     subject = {"kind": "ServiceAccount", "name": "robot", "namespace": namespace}
     binding = {"metadata": {"name": "robot"}, "roleRef": role, "subjects": [subject]}
     await admin.create("rbac.authorization.k8s.io/v1/rolebindings", binding, namespace)
+    await admin.until_allowed("list", "v1/configmaps", namespace, user=f"system:serviceaccount:{namespace}:robot")
     await control_plane.kubectl("get", "configmaps", kubeconfig=kubeconfig)
 
 
