@@ -292,13 +292,11 @@ def render_hold(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     elif parse_micro_time(lease.spec.acquire_time) is None:
         spec["acquireTime"] = now_text
     metadata = _unchanged(lease)
-    # A leader's Lease may have been that of a shard of its name, whose label would count it among those of the ring.
-    wanted = {LEASE_RING_LABEL: claim.ring}
     if claim.ring is not None:
         # The label of another library is no longer true: this shard works by the labels of a ClusterRing.
-        wanted[LEASE_CONTROLLERRING_LABEL] = None
-    if labels := {key: value for key, value in wanted.items() if lease.metadata.label(key) != value}:
-        metadata["labels"] = labels
+        wanted = {LEASE_RING_LABEL: claim.ring, LEASE_CONTROLLERRING_LABEL: None}
+        if labels := {key: value for key, value in wanted.items() if lease.metadata.label(key) != value}:
+            metadata["labels"] = labels
     present = lease.metadata.annotations or {}
     ours = _annotations(claim, now_text)
     if annotations := {key: value for key, value in ours.items() if present.get(key) != value}:

@@ -40,7 +40,7 @@ from shardsdk.kinds.conditions import Condition
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import SPEC_CHANGE, Failures, Permanent, Retry
-from shardsdk.operator.leftovers import PAUSE_SECONDS, Leftovers, Untold, failures_in, types_of, untrue_types
+from shardsdk.operator.leftovers import Leftovers, Untold, failures_in, types_of, untrue_types
 from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import remedy, wrong_status
 from shardsdk.operator.status import cached_object, take_back_failures, write_failure, write_status
@@ -61,21 +61,22 @@ class Attempts(Generic[K]):
 
     `status` is the class of the objects' status (`None`: they have none), `observes` whether it tells of `function`
     which generation was dealt with, and not of another one.  `pruned` are the kinds of which children that were not
-    applied are removed, `timers` the field owners whose part of them stays.  `former_finalizer` is one that objects may
-    have from an earlier version, instead or besides.
+    applied are removed, `timers` the field owners whose part of them stays.  `timed`: time alone has it called.
+    `former_finalizer` is one that objects may have from an earlier version, instead or besides.
     """
 
     def __init__(
         self,
         function: Callable[[Context[K]], Any],
         *,
-        clean_up: Callable[[Context[K]], Any] | None,
-        finalizer: str,
+        clean_up: Callable[[Context[K]], Any] | None = None,
+        finalizer: str = "",
         former_finalizer: str = "",
         status: type[Any] | None,
         observes: bool,
-        pruned: Sequence[type[Kind]],
+        pruned: Sequence[type[Kind]] = (),
         timers: Collection[str] = (),
+        timed: bool = False,
     ) -> None:
         self._function = function
         self._clean_up = clean_up
@@ -85,6 +86,7 @@ class Attempts(Generic[K]):
         self._observes = observes
         self._pruned = pruned
         self._timers = timers
+        self._timed = timed
         self._failures = Failures()
         self._leftovers = Leftovers()
         #: Whose changes say when what is remembered of an object ends.
@@ -128,7 +130,9 @@ class Attempts(Generic[K]):
         # One that asks to be called again may not have come to all that it applies.
         if self._pruned and not isinstance(outcome, Requeue | RequeueAfter):
             await prune(context, self._pruned, self._timers)
-        return outcome if told or outcome is not None else RequeueAfter(PAUSE_SECONDS)
+        if told or self._timed or outcome is not None or context.requeued is not None:
+            return outcome
+        return RequeueAfter(self._leftovers.pause(context))
 
     async def _take_back(self, context: Context[K], thing: K | None, said: Collection[object]) -> bool:
         """Have the status not tell any more that it failed for good, but by what the function has `said` itself.

@@ -29,8 +29,10 @@ from shardsdk.operator.pruning import ManagedFields
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.reconcile.context import Context, field_owner_of
 
-#: Until the list is tried again that has failed, and until an object is looked at again of which nothing could be told.
+#: Until the list is tried again that has failed, and until an object is looked at again of which nothing could be told;
+#: twice as long after each further failure, up to the second.
 PAUSE_SECONDS: Final = 60.0
+MAX_PAUSE_SECONDS: Final = 3600.0
 #: For how long a reconcile waits for the list; a long one goes on without it.
 WAIT_SECONDS: Final = 2.0
 
@@ -62,13 +64,14 @@ class Leftovers:
         self._came: set[str] = set()
         self._listing: asyncio.Task[None] | None = None
         self._not_before = -inf
+        self._failures = 0
 
     async def read(self, context: Context[Any]) -> dict[str, Any] | None:
         """The reconciled object, if it may show such a condition; `None`: it does not.
 
         Raises: Untold, ApiError, ConnectionFailed.
         """
-        if self._uids is None:
+        if self._uids is None or context.cache(context.main) is not self._cache:
             await self._wait_for_list(context)
         uid = context.metadata.uid
         if uid not in (self._uids or ()) and uid not in self._came:
@@ -95,9 +98,15 @@ class Leftovers:
         if isinstance(error := listing.exception(), ShardingError):
             if context.clock.monotonic() < self._not_before:
                 raise Untold  # whoever waited beside has said it
-            self._not_before = context.clock.monotonic() + PAUSE_SECONDS
+            pause = min(PAUSE_SECONDS * 2**self._failures, MAX_PAUSE_SECONDS)
+            self._failures += pause < MAX_PAUSE_SECONDS
+            self._not_before = context.clock.monotonic() + pause
             raise Untold(error)
         listing.result()
+
+    def pause(self, context: Context[Any]) -> float:
+        """After how many seconds an object is to be looked at again of which nothing could be told."""
+        return max(self._not_before - context.clock.monotonic(), PAUSE_SECONDS)
 
     def forget(self, uid: str) -> None:
         """It shows none any more."""
@@ -113,7 +122,7 @@ class Leftovers:
         self._cache = cache
         async for batch in cache.stream(_Managed):
             signed |= {each.metadata.uid for each in batch if _signed(each.metadata.managed_fields or (), owner)}
-        self._uids = signed
+        self._uids, self._failures = signed, 0
 
     def _on_change(self, identity: Identity, delta: Delta[Any]) -> None:
         uid = metadata_of(delta.object).uid

@@ -287,9 +287,7 @@ class Reconciler(Generic[K]):
             watched=(),
             sources=((Every(timer.seconds), always),),
             function=cast("Any", timer.function),
-            around=Attempts(
-                timer.function, clean_up=None, finalizer="", status=self._status, observes=False, pruned=()
-            ),
+            around=Attempts(timer.function, status=self._status, observes=False, timed=True),
             name=f"{self.title}/{timer.name}",
             field_owner=field_owner,
         )

@@ -94,8 +94,12 @@ class OtherForm:
         return ExitCode.OK
 
     async def is_gone(self, world: World, namespace: str, api: Api) -> bool:
-        """Whether none of its leases in `namespace` is held; waits while the API server is away."""
-        return not await self._find_held(api, world, namespace)
+        """Whether none of its leases in `namespace` is held; waits while the API server is away.
+
+        It is asked under a lease: who cannot see any more what it has seen gives that up, and waits without.
+        """
+        self._blind = not self.operator  # a right may have been granted meanwhile
+        return await self._find_held(api, world, namespace, waits=False) == []
 
     def _tell(self, held: list[str], namespace: str) -> None:
         log.warning(
@@ -120,12 +124,16 @@ class OtherForm:
             with suppress(ShardingError):  # it was renewed after all, or the next shard does it
                 await api.patch(LEASES, name, namespace, changes, model=Lease, metadata_only=False)
 
-    async def _find_held(self, api: Api, world: World, namespace: str) -> list[str]:
-        """The names of the leases under which it may be at work; none, where this process may never see them."""
+    async def _find_held(self, api: Api, world: World, namespace: str, *, waits: bool = True) -> list[str] | None:
+        """The names of the leases under which it may be at work; none, where this process may never see them.
+
+        `None` unless it `waits`: they cannot be seen any more.
+        """
         if self._blind:
             return []
         backoff = Backoff(world.rng, first_seconds=0.5, max_seconds=10.0)
         refusals = Refusals(api, world.clock)
+        told_at = -math.inf
         remedy = f"apply what `shardsdk manifests` prints, or grant get and list of leases in namespace {namespace}"
         while True:
             try:
@@ -146,12 +154,17 @@ class OtherForm:
                     return []
                 if refusals.ask_at_once:
                     continue
+                if refused and not waits:
+                    return None
                 if refused:
+                    self.held = f"unknown, it cannot be seen any more: {error}"
+                if refused and world.clock.monotonic() >= told_at + TELL_SECONDS:
+                    told_at = world.clock.monotonic()
                     log.warning(
                         "It can no longer be seen whether this operator runs in its other form; waiting until it can",
                         extra={**self._where, "error": str(error), "remedy": remedy},
                     )
-                else:
+                elif not refused:
                     log.info(
                         "It could not be seen whether this operator runs in its other form as well; trying again",
                         extra={**self._where, "error": str(error)},

@@ -172,6 +172,56 @@ def test_a_list_that_takes_longer_than_a_reconcile_may_holds_nobody_up(monkeypat
     assert lists == ["begun"]
 
 
+def failing_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    streamed = Cache.stream
+
+    async def failing(cache: Cache[Any], *arguments: Any) -> Any:
+        if cache.resource == Website.resource and arguments[0] is not PartialObject:
+            raise StreamInterrupted("cut off")
+        async for batch in streamed(cache, *arguments):
+            yield batch
+
+    monkeypatch.setattr(Cache, "stream", failing)
+
+
+@pytest.mark.parametrize(("after", "expected"), [(5.0, 22), (3600.0, 1), (None, 2)])
+def test_when_to_come_back_is_the_functions_to_say(
+    monkeypatch: pytest.MonkeyPatch, after: float | None, expected: int
+) -> None:
+    failing_lists(monkeypatch)
+    operator, calls = Operator("websites"), list[str]()
+
+    @operator.reconcile(Website)
+    async def function(ctx: Context[Website]) -> None:
+        calls.append(ctx.name)
+        if after is not None:
+            ctx.requeue(after=after)
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(1.75 * PAUSE_SECONDS)
+
+    drive(operator, [left(owned(WHOLE))], story)
+    assert len(calls) == expected
+
+
+def test_a_timer_keeps_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_lists(monkeypatch)
+    operator, calls, days = silent(), list[str](), 24 * 3600.0
+
+    @operator.reconcile(Website, name="timed")
+    async def function(ctx: Context[Website]) -> None: ...
+
+    @function.timer(every=days)
+    async def daily(ctx: Context[Website]) -> None:
+        calls.append(ctx.name)
+
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(1.5 * days)
+
+    drive(operator, [left(owned(WHOLE))], story)
+    assert calls == ["home"]
+
+
 def test_it_is_asked_again_once_the_object_was_another_shards() -> None:
     """Which may have failed meanwhile."""
 
