@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from cryptography.x509.oid import ExtensionOID
 from localcluster import AdminError
 from shardsdk.protocol.labels import LEASE_RING_LABEL, parse_ring_name
 from shardsdk.protocol.leases import render_micro_time
-from tests.chart.helm import NAMESPACE
+from tests.chart.helm import NAMESPACE, HelmFailed
 from tests.integration.chronicle import LEASES
 from tests.node.clusters import (
     PATIENCE_SECONDS,
@@ -102,8 +103,16 @@ async def test_it_serves_its_webhook_through_its_service_with_certificates_of_it
     assert webhook["clientConfig"].get("url") is None
     assert webhook["clientConfig"]["service"]["namespace"] == NAMESPACE
     await check_certificates(sharder, webhook)
+    with pytest.raises(HelmFailed, match=f"rings has no {ring} any more, but that ring has 1 shards"):
+        await sharder.upgrade_sharder({})
+    await sharder.admin.patch(LEASES, "by-hand", {"spec": {"holderIdentity": ""}}, namespace)
+    await sharder.admin.eventually(RINGS, partial(has_no_shards, ring))
     await sharder.upgrade_sharder({})
     await sharder.admin.delete("v1/namespaces", namespace)
+
+
+def has_no_shards(name: str, rings: list[dict[str, Any]]) -> bool:
+    return any(each["metadata"]["name"] == name and not each["status"]["availableShards"] for each in rings)
 
 
 async def check_certificates(sharder: Cluster, webhook: dict[str, Any]) -> None:
