@@ -16,7 +16,7 @@ anything of it; also that of another process, which the object shows as one of o
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -126,7 +126,9 @@ class Attempts(Generic[K]):
             self._check(context, returned)
             read = handed if context.version == version else None  # else it has written the object itself
             await write_status(context, returned, observes=self._observes, read=read)
-        told = await self._take_back(context, thing, types_of(getattr(returned, "conditions", None)))
+        told = True
+        if (untrue := untrue_types(thing)) or self._failures.condition(context.metadata.uid) is not None:
+            told = await self._take_back(context, untrue, types_of(getattr(returned, "conditions", None)))
         # One that asks to be called again may not have come to all that it applies.
         if self._pruned and not isinstance(outcome, Requeue | RequeueAfter):
             await prune(context, self._pruned, self._timers)
@@ -134,16 +136,17 @@ class Attempts(Generic[K]):
             return outcome
         return RequeueAfter(self._leftovers.pause(context))
 
-    async def _take_back(self, context: Context[K], thing: K | None, said: Collection[object]) -> bool:
+    async def _take_back(self, context: Context[K], untrue: Set[object], said: Collection[object]) -> bool:
         """Have the status not tell any more that it failed for good, but by what the function has `said` itself.
 
-        `False`: what another process has left could not be told yet.
+        `untrue` are the types of the conditions that the object shows as False.  `False`: what another process has left
+        could not be told yet.
         """
         uid, said = context.metadata.uid, {*said}
         failed = self._failures.condition(uid)
         if failed is not None and failed.type not in said and await take_back_failures(context, [failed]):
             said.add(failed.type)
-        if not (untrue := untrue_types(thing) - said):
+        if not (left_over := untrue - said):
             return True
         try:
             found = await self._leftovers.read(context)
@@ -155,7 +158,7 @@ class Attempts(Generic[K]):
                 )
             return False
         if found is not None:
-            if left := failures_in(context, found, untrue):
+            if left := failures_in(context, found, left_over):
                 await take_back_failures(context, left, found)
             self._leftovers.forget(uid)
         return True

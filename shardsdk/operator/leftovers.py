@@ -137,7 +137,7 @@ class Leftovers:
 def untrue_types(thing: object) -> set[object]:
     """The types of the conditions of which an object, whatever it is decoded to, says that they are False."""
     conditions = getattr(getattr(thing, "status", None), "conditions", None)
-    return types_of(conditions, "False")
+    return types_of(conditions, "False") if conditions else set()
 
 
 def types_of(conditions: object, value: str = "") -> set[object]:
