@@ -132,6 +132,22 @@ class AdminClient:
         """Create a namespace."""
         return await self.create("v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
 
+    async def may(
+        self,
+        verb: str,
+        resource: str,
+        namespace: str = "",
+        *,
+        user: str = "anybody",
+        groups: Sequence[str] = ("system:authenticated",),
+    ) -> bool:
+        """Whether `user`, or anybody of `groups`, may `verb` a resource."""
+        group, _, plural = resource.rpartition("/")
+        asked = {"verb": verb, "group": group.rpartition("/")[0], "resource": plural, "namespace": namespace}
+        review = {"spec": {"user": user, "groups": list(groups), "resourceAttributes": asked}}
+        answer = await self.create("authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
+
     async def until_allowed(
         self,
         verb: str,
@@ -140,17 +156,15 @@ class AdminClient:
         *,
         user: str = "anybody",
         groups: Sequence[str] = ("system:authenticated",),
+        allowed: bool = True,
         timeout_seconds: float = 120.0,
     ) -> None:
-        """Wait until `user`, or anybody of `groups`, may `verb` a resource: roles come into force by a watch.
+        """Wait until somebody `may` do that, or may not any more: roles come into force by a watch.
 
         Raises: TimeoutError.
         """
-        group, _, plural = resource.rpartition("/")
-        asked = {"verb": verb, "group": group.rpartition("/")[0], "resource": plural, "namespace": namespace}
-        review = {"spec": {"user": user, "groups": list(groups), "resourceAttributes": asked}}
         async with asyncio.timeout(timeout_seconds):
-            while not (await self.create("authorization.k8s.io/v1/subjectaccessreviews", review))["status"]["allowed"]:
+            while await self.may(verb, resource, namespace, user=user, groups=groups) is not allowed:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def eventually(

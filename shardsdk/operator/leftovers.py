@@ -25,7 +25,7 @@ from shardsdk.errors import ShardingError
 from shardsdk.kinds.conditions import Condition
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.objects.conditions import find_condition
-from shardsdk.operator.pruning import ManagedFields
+from shardsdk.operator.pruning import Managed, ManagedFields
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.reconcile.context import Context, field_owner_of
 
@@ -120,7 +120,7 @@ class Leftovers:
         if context.identity is not None and cache is not self._cache:
             cache.listen(partial(self._on_change, context.identity))
         self._cache = cache
-        async for batch in cache.stream(_Managed):
+        async for batch in cache.stream(Managed):
             signed |= {each.metadata.uid for each in batch if _signed(each.metadata.managed_fields or (), owner)}
         self._uids, self._failures = signed, 0
 
@@ -179,18 +179,6 @@ def _signed(entries: Iterable[ManagedFields], owner: str) -> dict[str, Mapping[s
 def _key_of(condition_type: str) -> str:
     """As the API server writes it in `managedFields`."""
     return "k:" + msgspec.json.encode({"type": condition_type}).decode()
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    managed_fields: list[ManagedFields] | None = None
-
-
-class _Managed(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
 
 
 def _retrieve(listing: asyncio.Task[None]) -> None:

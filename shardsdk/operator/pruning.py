@@ -40,7 +40,9 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     managed_fields: list[ManagedFields] | None = None
 
 
-class _Managed(msgspec.Struct, frozen=True):
+class Managed(msgspec.Struct, frozen=True):
+    """What tells of an object who has written which of its fields."""
+
     metadata: _Metadata = _Metadata()
 
 
@@ -66,7 +68,7 @@ async def prune(context: Context[Any], kinds: Sequence[type[Kind]], timers: Coll
 async def _delete(context: Context[Any], kind: type[Kind], request: Request, timers: Collection[str]) -> bool:
     resource, namespace = resource_of(kind), request.namespace or None
     try:
-        found = (await context.api.get(resource, request.name, namespace, model=_Managed)).metadata
+        found = (await context.api.get(resource, request.name, namespace, model=Managed)).metadata
     except NotFound:
         return False
     ours = any(each.controller and each.uid == context.metadata.uid for each in found.owner_references or ())

@@ -29,7 +29,6 @@ from tests.integration.shard_stage import (
 )
 
 BINDINGS = "rbac.authorization.k8s.io/v1/clusterrolebindings"
-REVIEWS = "authorization.k8s.io/v1/subjectaccessreviews"
 LEADS = f'leader_election_master_status{{name="{ELECTION}"}} 1.0'
 FOLLOWS = f'leader_election_master_status{{name="{ELECTION}"}} 0.0'
 
@@ -181,10 +180,7 @@ async def test_a_users_http_server_pushes_requests(stage: Stage) -> None:
 async def until_objects_may_be_seen(stage: Stage, allowed: bool) -> None:
     """Wait until the API server knows whether the shards may list objects."""
     user = f"system:serviceaccount:{stage.namespace}:{stage.namespace}-shard"
-    review = {"spec": {"user": user, "resourceAttributes": {"verb": "list", "version": "v1", "resource": "secrets"}}}
-    async with asyncio.timeout(120):
-        while (await stage.admin.create(REVIEWS, review))["status"]["allowed"] is not allowed:
-            await asyncio.sleep(0.02)
+    await stage.admin.until_allowed("list", "v1/secrets", user=user, groups=(), allowed=allowed)
 
 
 async def test_readyz_names_the_lease_and_the_caches_while_they_are_missing(stage: Stage) -> None:

@@ -13,13 +13,12 @@ from shardsdk import Context, Operator
 from shardsdk.kinds import CustomResource, resource_of
 from shardsdk.lease.ring import STARTING_SECONDS
 from shardsdk.lease.timings import LeaseTimings
-from shardsdk.process.manager import Manager
-from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.testing.memory import Change, MemoryServer
 from shardsdk.testing.memoryapi import Fault
-from shardsdk.testing.processes import Process, ProcessState
+from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.properties.running import Running
 from tests.unsharded_rig import Replica
 
 NAME = "pages"
@@ -33,30 +32,13 @@ class Page(CustomResource[None], group="example.com", version="v1"):
 
 
 @dataclass
-class Pod:
-    """A process of one of the forms."""
-
-    process: Process
-    replica: Replica
-    manager: Manager
-    main: asyncio.Task[ExitCode]
-    slow: float = 0.05
-    #: When its API server has started.
-    started_at: float = 0.0
-
-    def set_fault(self, fault: Fault) -> None:
-        for api in self.replica.apis:
-            api.fault = fault
-
-
-@dataclass
 class World:
     """An operator's processes, and what must never be: a form that writes after the other one has begun."""
 
     clock: VirtualClock
     rng: Random
     server: MemoryServer = field(default_factory=MemoryServer)
-    pods: list[Pod] = field(default_factory=list)
+    pods: list[Running] = field(default_factory=list)
     #: Whether the form is sharded in which a reconcile began last; how often it was another one than before.
     sharded: bool | None = None
     changes: int = 0
@@ -77,7 +59,7 @@ class World:
         if writer is not None and writer != str(self.sharded):
             self.wrong.append(f"at {self.clock.monotonic()}: sharded={writer} wrote beside the other form")
 
-    def start(self, *, sharded: bool, shard: str = "one") -> Pod:
+    def start(self, *, sharded: bool, shard: str = "one") -> Running:
         """One more process, as a Deployment would start it."""
         self.started += 1
         replica, rng = Replica(self.clock, self.server, self.started), Random(self.rng.random())
@@ -88,7 +70,7 @@ class World:
         manager = operator.manager(
             namespace="default", shard=shard if sharded else None, restart_grace_seconds=grace, grace_seconds=2
         )
-        pod = Pod(process, replica, manager, process.start(manager.run_async(replica.world())))
+        pod = Running(process, replica, manager, process.start(manager.run_async(replica.world())))
         replica.delay = lambda: rng.uniform(0, pod.slow)
         replica.on_death = process.kill
         self.pods.append(pod)
@@ -107,22 +89,14 @@ class World:
 
     def bury(self) -> None:
         """Those that have ended are gone."""
-        self.pods = [pod for pod in self.pods if not pod.main.done() and pod.process.state is not ProcessState.KILLED]
+        self.pods = [pod for pod in self.pods if not (pod.main.done() or pod.killed)]
 
     def happen(self) -> None:
         """Something, or nothing."""
         one = self.rng.choice(self.pods) if self.pods else None
         match self.rng.randrange(40):
-            case 0 if one:
-                one.set_fault(self.rng.choice(list(Fault)))
-            case 1 | 2 | 3 if one:
-                one.set_fault(Fault.NONE)
-            case 4 if one:
-                one.process.pause()
-            case 5 | 6 if one:
-                one.process.resume()
-            case 7 if one:
-                one.process.kill()
+            case number if one and number < 8:
+                one.disturb(number, self.rng)
             case 8 | 9 if one:
                 one.slow = self.rng.choice([0.01, 0.05, 0.5, 2.0])
             case 10 | 11 if one:

@@ -18,29 +18,14 @@ from shardsdk.protocol.objects import PartialObject
 from shardsdk.reconcile.spec import controller_for
 from shardsdk.testing.memory import Change, MemoryServer
 from shardsdk.testing.memoryapi import Fault
-from shardsdk.testing.processes import Process, ProcessState
+from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.properties.running import Running
 from tests.shard_rig import CONFIGMAPS, SECRETS
 from tests.unsharded_rig import Ctx, Replica
 
 OWNERS = 6
 TIMINGS = LeaseTimings(6, 4, 0.5)
-
-
-@dataclass
-class Running:
-    """A process that runs a replica, and what a test does to its ways to the API server."""
-
-    process: Process
-    replica: Replica
-    main: asyncio.Task[ExitCode]
-    slow: float = 0.05
-    late: float = 0.05
-    fault: Fault = Fault.NONE
-
-    def set_fault(self, fault: Fault) -> None:
-        for api in self.replica.apis:
-            api.fault = fault
 
 
 @dataclass
@@ -87,7 +72,7 @@ class World:
         manager.add(
             controller_for(SECRETS).owns(CONFIGMAPS).options(concurrency=3).reconcile(self._reconcile(number, rng))
         )
-        running = Running(process, replica, process.start(manager.run_async(replica.world())))
+        running = Running(process, replica, manager, process.start(manager.run_async(replica.world())))
         replica.delay = lambda: rng.uniform(0, running.slow)
         replica.lag = lambda: rng.uniform(0, running.late)
         replica.on_death = process.kill
@@ -113,23 +98,15 @@ class World:
         for running in list(self.replicas):
             if running.main.done():
                 self.exits.append(running.main.result())
-            if running.main.done() or running.process.state is ProcessState.KILLED:
+            if running.main.done() or running.killed:
                 self.replicas.remove(running)
 
     def happen(self) -> None:
         """Something, or nothing."""
         one = self.rng.choice(self.replicas) if self.replicas else None
         match self.rng.randrange(30):
-            case 0 if one:
-                one.set_fault(self.rng.choice(list(Fault)))
-            case 1 | 2 | 3 if one:
-                one.set_fault(Fault.NONE)
-            case 4 if one:
-                one.process.pause()
-            case 5 | 6 if one:
-                one.process.resume()
-            case 7 if one:
-                one.process.kill()
+            case number if one and number < 8:
+                one.disturb(number, self.rng)
             case 8 | 9 if one:
                 one.slow, one.late = self.rng.choice([(0.05, 0.05), (0.5, 3.0), (3.0, 8.0), (0.01, 20.0)])
             case 10 | 11 | 12 | 13:

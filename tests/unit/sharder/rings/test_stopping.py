@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sharder.replica import Replica
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
@@ -33,6 +34,17 @@ def two_shards(clock: VirtualClock, objects: int) -> Stage:
     for name in names_on("one", "one", "two", count=objects):
         stage.create(OWNERS, thing(name, shard="one"))
     return stage
+
+
+async def stop_while_it_writes(stage: Stage, replica: Replica, *, seconds: float) -> asyncio.Task[None]:
+    """Tell the leader of a settled ring to stop once it has sent a patch that takes so long."""
+    assert isinstance(stage.api, SlowApi)
+    await stage.until(lambda: stage.condition("Settled") == "True")
+    stage.api.slow[OWNERS.plural] = seconds
+    before = stage.patches(OWNERS)
+    stage.create(OWNERS, thing("new"))
+    await stage.until(lambda: stage.patches(OWNERS) > before)
+    return asyncio.create_task(replica.resign())
 
 
 @in_virtual_time
@@ -91,14 +103,8 @@ async def test_a_leader_that_stops_does_not_give_its_lease_away_while_its_writes
     clock: VirtualClock,
 ) -> None:
     stage = two_shards(clock, objects=3)
-    assert isinstance(stage.api, SlowApi)
     async with leading(stage) as replica:
-        await stage.until(lambda: stage.condition("Settled") == "True")
-        stage.api.slow[OWNERS.plural] = 8.0
-        before = stage.patches(OWNERS)
-        stage.create(OWNERS, thing("new"))
-        await stage.until(lambda: stage.patches(OWNERS) > before)
-        stopping = asyncio.create_task(replica.resign())
+        stopping = await stop_while_it_writes(stage, replica, seconds=8.0)
         for _ in range(14):
             await stage.pass_time(0.5)
             assert leader(stage) == "sharder-a"
@@ -113,14 +119,9 @@ async def test_a_leader_that_stops_writes_nothing_more_while_it_waits_for_what_i
 ) -> None:
     """Else what is written last is on its way when the next leader begins."""
     stage = two_shards(clock, objects=3)
-    assert isinstance(stage.api, SlowApi)
     async with leading(stage) as replica:
-        await stage.until(lambda: stage.condition("Settled") == "True")
-        stage.api.slow[OWNERS.plural] = 0.8
         before = stage.patches(OWNERS)
-        stage.create(OWNERS, thing("new"))
-        await stage.until(lambda: stage.patches(OWNERS) > before)
-        stopping = asyncio.create_task(replica.resign())
+        stopping = await stop_while_it_writes(stage, replica, seconds=0.8)
         await stage.pass_time(0.1)
         stage.create(OWNERS, thing("newer"))
         await stopping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import NoneType
 from typing import Any
 
@@ -116,18 +117,33 @@ def test_what_is_taken_back_is_read_once() -> None:
     assert looks(rig) == 2  # all of them, and the one
 
 
-def test_a_list_that_fails_fails_no_reconcile(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fails, streamed = [True], Cache.stream
+def before_each_list(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
+    """Have something happen to each list by which conditions are looked for."""
+    streamed = Cache.stream
 
-    async def failing(cache: Cache[Any], *arguments: Any) -> Any:
-        if fails[0] and cache.resource == Website.resource and arguments[0] is not PartialObject:
-            raise StreamInterrupted("cut off")
+    async def stream(cache: Cache[Any], *arguments: Any) -> Any:
+        if cache.resource == Website.resource and arguments[0] is not PartialObject:
+            await act()
         async for batch in streamed(cache, *arguments):
             yield batch
 
-    monkeypatch.setattr(Cache, "stream", failing)
+    monkeypatch.setattr(Cache, "stream", stream)
+
+
+async def cut_off() -> None:
+    raise StreamInterrupted("cut off")
+
+
+def test_a_list_that_fails_fails_no_reconcile(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [True]
+
+    async def fail() -> None:
+        if fails[0]:
+            raise StreamInterrupted("cut off")
+
+    before_each_list(monkeypatch, fail)
 
     async def story(rig: Rig) -> None:
         fails[0] = False
@@ -145,19 +161,16 @@ def test_a_list_that_fails_fails_no_reconcile(
 
 
 def test_a_list_that_takes_longer_than_a_reconcile_may_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator, streamed, lists = Operator("websites"), Cache.stream, list[str]()
+    operator, clocks, lists = Operator("websites"), list[Any](), list[str]()
 
     @operator.reconcile(Website, timeout_seconds=1.0)
     async def function(ctx: Context[Website]) -> None: ...
 
-    async def slow(cache: Cache[Any], *arguments: Any) -> Any:
-        if cache.resource == Website.resource and arguments[0] is not PartialObject:
-            lists.append("begun")
-            await clocks[0].sleep(15.0)
-        async for batch in streamed(cache, *arguments):
-            yield batch
+    async def slow() -> None:
+        lists.append("begun")
+        await clocks[0].sleep(15.0)
 
-    clocks = list[Any]()
+    before_each_list(monkeypatch, slow)
 
     async def story(rig: Rig) -> None:
         clocks.append(rig.clock)
@@ -167,28 +180,15 @@ def test_a_list_that_takes_longer_than_a_reconcile_may_holds_nobody_up(monkeypat
         await rig.settle()
         assert (types(rig), types(rig, "another")) == (["Theirs"], ["Theirs"])
 
-    monkeypatch.setattr(Cache, "stream", slow)
     drive(operator, [], story)
     assert lists == ["begun"]
-
-
-def failing_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    streamed = Cache.stream
-
-    async def failing(cache: Cache[Any], *arguments: Any) -> Any:
-        if cache.resource == Website.resource and arguments[0] is not PartialObject:
-            raise StreamInterrupted("cut off")
-        async for batch in streamed(cache, *arguments):
-            yield batch
-
-    monkeypatch.setattr(Cache, "stream", failing)
 
 
 @pytest.mark.parametrize(("after", "expected"), [(5.0, 22), (3600.0, 1), (None, 2)])
 def test_when_to_come_back_is_the_functions_to_say(
     monkeypatch: pytest.MonkeyPatch, after: float | None, expected: int
 ) -> None:
-    failing_lists(monkeypatch)
+    before_each_list(monkeypatch, cut_off)
     operator, calls = Operator("websites"), list[str]()
 
     @operator.reconcile(Website)
@@ -205,7 +205,7 @@ def test_when_to_come_back_is_the_functions_to_say(
 
 
 def test_a_timer_keeps_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing_lists(monkeypatch)
+    before_each_list(monkeypatch, cut_off)
     operator, calls, days = silent(), list[str](), 24 * 3600.0
 
     @operator.reconcile(Website, name="timed")
