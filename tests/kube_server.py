@@ -127,7 +127,7 @@ def hangs() -> Handler:
     """No answer at all."""
 
     async def answer(_: web.Request) -> Answer:
-        await asyncio.Event().wait()
+        await asyncio.sleep(3600)  # an event that nobody else knows would be garbage, and this task with it
         raise AssertionError
 
     return answer

@@ -31,6 +31,8 @@ class ManagedFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of `metadata` that name an object and tell who owns and who has written it."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""

@@ -62,6 +62,8 @@ _THREAD_WAITS: Final = (
 )
 #: Cancelled timers are swept out when there are so many, and more of them than of others.
 _SWEEP_AT: Final = 64
+#: What is cancelled may start others (a last request, say), and these again; no more often than this.
+_END_ROUNDS: Final = 10
 
 
 class Deadlock(ShardingError):
@@ -337,6 +339,19 @@ def run_virtual(
         finally:
             loop.strict = False
             open_all_gates(loop)
+            _end_tasks(loop)
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel all tasks, and then those that they have started meanwhile: a runner cancels once."""
+    for _ in range(_END_ROUNDS):
+        if not (tasks := asyncio.all_tasks(loop)):
+            return
+        for task in tasks:
+            task.cancel()
+        for ended in loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True)):
+            if isinstance(ended, Exception):
+                loop.call_exception_handler({"message": "a task failed while it was cancelled", "exception": ended})
 
 
 def in_virtual_time(test: Callable[Concatenate[VirtualClock, P], Awaitable[None]]) -> Callable[P, None]:

@@ -308,3 +308,21 @@ def test_what_the_world_does_for_a_process_goes_on_without_it() -> None:
         return applied
 
     assert run_virtual(scenario) == ["write"]
+
+
+def test_what_starts_while_a_scenario_is_cleaned_up_is_cleaned_up_as_well() -> None:
+    started: list[asyncio.Task[None]] = []
+
+    async def at_work(more: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if more:
+                started.append(outside(at_work(more - 1)))
+
+    async def scenario(clock: VirtualClock) -> None:
+        started.append(asyncio.create_task(at_work(2)))
+        await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert [task.cancelled() for task in started] == [True] * 3
