@@ -101,10 +101,10 @@ def _front(modules: Mapping[str, list[str]]) -> str:
         "from typing import TYPE_CHECKING, Final",
         "",
         "if TYPE_CHECKING:",
-        *_for_each(modules, f"    from {PACKAGE}.%s import (", "        %s,", "    )"),
+        *(f"    from {PACKAGE}.{module} import *" for module in sorted(modules)),
         "",
         "__all__ = [",
-        *(f'    "{name}",' for name in names),
+        *(f"    {line}" for line in textwrap.wrap(" ".join(f'"{name}",' for name in names), 112)),
         "]",
         "",
         "#: Where each name is defined: those of a module in one text.",
@@ -121,15 +121,6 @@ def _home(module: str, names: Sequence[str]) -> list[str]:
     if len(texts) == 1:
         return [f'    "{module}": "{texts[0]}",']
     return [f'    "{module}": (', *(f'        "{each} "' for each in texts), "    ),"]
-
-
-def _for_each(modules: Mapping[str, list[str]], opening: str, line: str, closing: str) -> list[str]:
-    """A block for each module, with a line for each of its names; `%s` stands for either."""
-    return [
-        text
-        for module, names in sorted(modules.items())
-        for text in (opening % module, *(line % name for name in names), closing)
-    ]
 
 
 def write(texts: Mapping[str, str]) -> None:

@@ -38,7 +38,6 @@ from shardsdk.serving.delegated import DelegatedAccess
 from shardsdk.serving.published import CertificateSource
 from shardsdk.serving.secretstore import SelfManaged
 from shardsdk.serving.server import SettingNames, WebhookServer
-from shardsdk.serving.tls import TlsSwitch
 from shardsdk.serving.x509_process import ask_apart
 from shardsdk.version import VERSION
 
@@ -155,7 +154,7 @@ class _Service:
         )  # fmt: skip
         published.on_change(self._replica.webhook_changed)
         address = Address(server.host, server.port)
-        return WebhookServer(app, TlsSwitch(published), clock=self._clock, address=address, settings=SETTINGS)
+        return WebhookServer(app, published, clock=self._clock, address=address, settings=SETTINGS)
 
     def _show_expiry(self) -> None:
         pair = self._certificates.published.pair if self._certificates is not None else None
@@ -177,7 +176,7 @@ class _Service:
         endpoints, tls = Endpoints(metrics=self._telemetry.render, setting="metrics.bindAddress"), None
         if self._config.metrics.secure and self._certificates is not None:
             endpoints = replace(endpoints, guard=DelegatedAccess(self._api, self._clock).refusal)
-            tls = TlsSwitch(self._certificates.published).newest
+            tls = self._certificates.published.newest
         await self._serve(stack, self._config.metrics.bind_address, endpoints, tls)
 
     async def _serve(

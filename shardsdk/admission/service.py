@@ -200,11 +200,10 @@ class WebhookService:
 
     def _bind(self, source: CertificateSource) -> WebhookServer:
         from shardsdk.serving.server import SettingNames, WebhookServer
-        from shardsdk.serving.tls import TlsSwitch
 
         server = WebhookServer(
             self._app,
-            TlsSwitch(source.published),
+            source.published,
             clock=self._clock,
             address=Address(self._serving.host, self._serving.port),
             settings=SettingNames(

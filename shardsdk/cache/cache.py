@@ -11,7 +11,7 @@ not fit its model, or makes a transform or an index raise, is no object of the
 cache; it counts as seen all the same, and its metadata is known.
 
 Does not guarantee to be up to date: it is as old as its watch.  Whoever must
-not miss something asks the API server (`stream_metadata`).
+not miss something asks the API server (`stream`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardsdk.kube.models import check_model
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
-from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
+from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges
 
 if TYPE_CHECKING:
@@ -242,15 +242,11 @@ class Cache(Generic[T]):
     def __len__(self) -> int:
         return sum(len(reflector.store) for reflector in self._reflectors.values())
 
-    def stream_metadata(self, selector: Selector | None = None) -> AsyncIterator[list[PartialObject]]:
-        """Metadata of the same selection from the API server, consistently; or of another one.
+    async def stream(self, model: type[M], selector: Selector | None = None) -> AsyncIterator[list[M]]:
+        """The metadata of the same selection from the API server, consistently, as a `model` of it; or of another one.
 
         Raises: StreamInterrupted and whatever else a list may raise.
         """
-        return self.stream(PartialObject, selector)
-
-    async def stream(self, model: type[M], selector: Selector | None = None) -> AsyncIterator[list[M]]:
-        """The same, decoded to a `model` of the metadata.  Raises: as `stream_metadata`."""
         selected = selector or self.selector
         if self._hash_by is not None:
             if not self._shown:

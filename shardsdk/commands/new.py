@@ -109,6 +109,8 @@ class Project:
     @property
     def words(self) -> Mapping[str, str]:
         """What stands for each name between `@`."""
+        from shardsdk.kinds.custom import plural_of  # which brings msgspec
+
         singular = self.kind.lower()
         return {
             "name": self.name,
@@ -149,13 +151,6 @@ def _template(name: str) -> str:
 def _is_installed(module: str) -> bool:
     found = PathFinder.find_spec(module)
     return found is not None and found.loader is not None  # a folder of that name has none
-
-
-def plural_of(singular: str) -> str:
-    """As Kubernetes has it for its own: `ingresses`, `policies`."""
-    if re.search(r"(s|x|z|ch|sh)$", singular):
-        return f"{singular}es"
-    return re.sub(r"y$", "ies", singular) if re.search(r"[^aeiou]y$", singular) else f"{singular}s"
 
 
 def _guess_kind(name: str) -> str:

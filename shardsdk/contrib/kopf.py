@@ -195,7 +195,9 @@ class KopfShard:
             lease = self._lease = ShardLease(
                 access, self.ring, **self._options, on_deadline=_die, mains=[each.group_resource for each in self._main]
             )
-            with self._stop_while_waiting():
+            task = asyncio.current_task()
+            assert task is not None
+            with stop_on_signal(task.cancel):  # until kopf takes over the signals
                 async with lease, lease.client() as api, Relay(api.access, [lease.fence]) as session:
                     self._api = api
                     lease.settle_first(session.writes_settled)
@@ -289,18 +291,6 @@ class KopfShard:
                         " `controlled`: every shard would call it for every object. Add the resource there and to the"
                         " ring, name it by its plural, or run that handler in an operator of its own"
                     )
-
-    @contextlib.contextmanager
-    def _stop_while_waiting(self) -> Iterator[None]:
-        """Until kopf takes over the signals, one of them ends the wait for the lease."""
-        task = asyncio.current_task()
-        assert task is not None
-
-        def stop() -> None:
-            task.cancel()
-
-        with stop_on_signal(stop):
-            yield
 
 
 async def _run_until_either_ends(operator: Coroutine[Any, Any, None], check: asyncio.Task[None]) -> None:

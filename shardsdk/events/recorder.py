@@ -21,13 +21,14 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from shardsdk.errors import AlreadyExists, Forbidden, NotFound, RetryRule, ShardingError
 from shardsdk.events.failing import FailingNamespaces
 from shardsdk.events.similar import Similar
+from shardsdk.kinds.conditions import render_time
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.pace import AtMostEvery, TokenBucket
@@ -334,7 +335,7 @@ class EventRecorder:
             self._remember(key, _Written(pending.name, pending.count, self._clock.monotonic()))
 
     async def _repeat(self, key: _Key, pending: _Pending, name: str, count: int) -> None:
-        repeat = {"count": count, "lastTimestamp": _render_time(pending.last)}
+        repeat = {"count": count, "lastTimestamp": render_time(pending.last)}
         if key.message == COMBINED:
             repeat["message"] = pending.message
         await self._api.patch(EVENTS, name, _namespace_of(key.regarding), repeat)
@@ -374,8 +375,8 @@ class EventRecorder:
             "reason": key.reason,
             "message": pending.message,
             "count": pending.count,
-            "firstTimestamp": _render_time(pending.first),
-            "lastTimestamp": _render_time(pending.last),
+            "firstTimestamp": render_time(pending.first),
+            "lastTimestamp": render_time(pending.last),
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
@@ -394,7 +395,3 @@ def _as_text(words: object) -> str:
 def _forget_oldest(remembered: OrderedDict[Any, Any], most: int) -> None:
     while len(remembered) > most:
         remembered.popitem(last=False)
-
-
-def _render_time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -23,8 +23,7 @@ Guarantees, each with its proof:
 
 Does not guarantee: that a write whose connection broke was or was not executed
 (`resourceVersion` guards against that); that an open watch means the API server
-is well; that OIDC refresh tokens are written back to the kubeconfig; that what
-happened is noticed if etcd came back from a backup without raising its revision
+is well; that what happened is noticed if etcd came back from a backup without raising its revision
 (`etcdutl snapshot restore --bump-revision`) and was written to beyond the old one
 at once, before the next list.  Full garbage collections hold the loop up too, by tens of milliseconds:
 call `gc.freeze()` once everything is imported.  So does a cache that shows fewer ranges

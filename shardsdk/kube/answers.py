@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -127,23 +127,14 @@ class Status(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An answer that is not a success, before it is worded."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-def explain(target: Target, refusal: Refusal) -> ApiError:
+def explain(target: Target, code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """The error for an HTTP answer outside 200-299; a body that is no Status is quoted."""
-    status = _parse_status(refusal.body)
+    status = _parse_status(body)
     if status is None:
-        text = refusal.body[:MESSAGE_MAX_CHARACTERS].decode(errors="replace").strip()
-        status = Status(code=refusal.status, message=text)
-    asked = _seconds(refusal.headers.get("Retry-After"))
-    return explain_status(target, msgspec.structs.replace(status, code=refusal.status), retry_after_seconds=asked)
+        text = body[:MESSAGE_MAX_CHARACTERS].decode(errors="replace").strip()
+        status = Status(code=code, message=text)
+    asked = _seconds(headers.get("Retry-After"))
+    return explain_status(target, msgspec.structs.replace(status, code=code), retry_after_seconds=asked)
 
 
 def explain_status(target: Target, status: Status, *, retry_after_seconds: float | None = None) -> ApiError:

@@ -18,7 +18,7 @@ from shardsdk.kube.discovery import Discovery
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.reading import Reader
 from shardsdk.kube.server import Access
-from shardsdk.kube.sessions import Observer, Sessions
+from shardsdk.kube.sessions import Sessions
 from shardsdk.kube.warnings import Warnings
 from shardsdk.protocol.objects import Resource
 
@@ -54,7 +54,7 @@ class Client(Api):
             access,
             user_agent=user_agent or access.user_agent,
             clock=clock,
-            observer=Observer(on_call),
+            on_call=on_call,
             pace=Pace(clock, qps=qps, burst=burst),
             warnings=Warnings() if heed_warnings else None,
         )

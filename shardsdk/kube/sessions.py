@@ -30,7 +30,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from shardsdk.errors import ApiError, ConnectionFailed, TooManyRequests, Unauthorized, may_be_executed
-from shardsdk.kube.answers import Refusal, Target, explain
+from shardsdk.kube.answers import Target, explain
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import past_doubts
@@ -105,18 +105,6 @@ class Call:
         return Lane.READS if self.fences is None else Lane.WRITES
 
 
-@dataclass(frozen=True, slots=True)
-class Observer:
-    """Told about every request: verb, HTTP status (0: no answer), seconds."""
-
-    on_call: Callable[[str, int, float], None] | None = None
-
-    def tell(self, verb: str, status: int, seconds: float) -> None:
-        """Pass it on, if anybody listens."""
-        if self.on_call is not None:
-            self.on_call(verb.lower(), status, seconds)
-
-
 class Answer(aiohttp.ClientResponse):
     """aiohttp's response, remembering its connection: a small one has given it back to the pool before we can look.
 
@@ -147,14 +135,14 @@ class Sessions:
         *,
         user_agent: str,
         clock: Clock,
-        observer: Observer,
+        on_call: Callable[[str, int, float], None] | None,
         pace: Pace,
         warnings: Warnings | None,
     ) -> None:
         self.access = access
         self.ledger: Ledger = Ledger(clock)
         self._clock = clock
-        self._observer = observer
+        self._on_call = on_call
         self._outage = Outage(access.host, clock)
         self._pace = pace
         self._lapses = lapses_of(clock)
@@ -309,7 +297,7 @@ class Sessions:
                 response.close_connection()
             else:
                 response.release()
-        return explain(call.target, Refusal(response.status, body, response.headers))
+        return explain(call.target, response.status, body, response.headers)
 
     async def _send(
         self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool
@@ -327,7 +315,8 @@ class Sessions:
                     self._warnings.tell(call.target, response.headers.getall("Warning", ()))
                 return response
             finally:
-                self._observer.tell(call.target.verb, status, self._clock.monotonic() - began)
+                if self._on_call is not None:  # status 0: no answer
+                    self._on_call(call.target.verb.lower(), status, self._clock.monotonic() - began)
 
         try:
             return await send_guarded(guard, send)

@@ -10,33 +10,13 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from shardsdk.kube.cut import hush_cut_connections
 
 #: How it ended: what `body` returned, or what it raised.
 Ended = Callable[[bool, BaseException | None], None]
 Body = Callable[[], Coroutine[Any, Any, bool]]
-
-
-class Host(Protocol):
-    """A place for a tenure to run."""
-
-    def start(self, body: Body, ended: Ended) -> None:
-        """Run `body` to its end and then call `ended` on the owner's loop."""
-        ...
-
-    def post(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the tenure's loop soon; dropped once it has ended."""
-        ...
-
-    def tell(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the owner's loop soon; dropped once that loop is closed."""
-        ...
-
-    def abandon(self) -> None:
-        """Cancel `body`."""
-        ...
 
 
 class LoopHost:
@@ -47,7 +27,7 @@ class LoopHost:
         self._task: asyncio.Task[bool] | None = None
 
     def start(self, body: Body, ended: Ended) -> None:
-        """As `Host.start`."""
+        """Run `body` to its end and then call `ended` on the owner's loop."""
 
         async def run() -> bool:
             clean, error = False, None
@@ -64,15 +44,15 @@ class LoopHost:
         self._task = self._loop.create_task(run(), name="lease")
 
     def post(self, callback: Callable[[], None]) -> None:
-        """As `Host.post`."""
+        """Call `callback` on the tenure's loop soon; dropped once it has ended."""
         self._loop.call_soon(callback)
 
     def tell(self, callback: Callable[[], None]) -> None:
-        """As `Host.tell`."""
+        """Call `callback` on the owner's loop soon; dropped once that loop is closed."""
         self._loop.call_soon(callback)
 
     def abandon(self) -> None:
-        """As `Host.abandon`."""
+        """Cancel `body`."""
         if self._task is not None:
             self._task.cancel()
 
@@ -89,7 +69,7 @@ class ThreadHost:
         self._abandoned = False
 
     def start(self, body: Body, ended: Ended) -> None:
-        """As `Host.start`."""
+        """As `LoopHost.start`."""
         threading.Thread(target=self._main, args=(body, ended), name=self._name, daemon=True).start()
 
     def _main(self, body: Body, ended: Ended) -> None:
@@ -110,17 +90,17 @@ class ThreadHost:
         return await body()
 
     def post(self, callback: Callable[[], None]) -> None:
-        """As `Host.post`."""
+        """As `LoopHost.post`."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback)
 
     def tell(self, callback: Callable[[], None]) -> None:
-        """As `Host.tell`."""
+        """As `LoopHost.tell`."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._owner.call_soon_threadsafe(callback)
 
     def abandon(self) -> None:
-        """As `Host.abandon`."""
+        """As `LoopHost.abandon`."""
         self.post(self._cancel)
 
     def _cancel(self) -> None:

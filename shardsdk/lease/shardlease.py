@@ -42,7 +42,7 @@ from shardsdk.lease import pod
 from shardsdk.lease.body import Body
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold, watched
-from shardsdk.lease.hosts import Host, LoopHost, ThreadHost
+from shardsdk.lease.hosts import LoopHost, ThreadHost
 from shardsdk.lease.incarnation import Incarnation
 from shardsdk.lease.steps import Loss, LossKind
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
@@ -156,7 +156,7 @@ class ShardLease:
         self._ready = asyncio.Event()
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
-        self._host: Host | None = None
+        self._host: LoopHost | ThreadHost | None = None
         self._body = Body(self.ring.ring, self.name, ended_by_force=on_deadline is not None)
         self._watched = ExitStack()
         self._tenure = self._make_tenure(rng, fenced=fenced is True, mains=frozenset(mains))

@@ -32,10 +32,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from shardsdk.cache.objects import controller_reference, metadata_of
 from shardsdk.errors import ConfigurationError, Conflict, NotFound
 from shardsdk.kube.selectors import Selector
-from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject, Resource
+from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.references import check_reference
@@ -105,7 +107,7 @@ async def release(context: Context[Any], resource: Resource, child: ObjectMeta) 
     """
     _check(context, resource)
     uid = context.metadata.uid
-    kept = [render_reference(each) for each in child.owner_references or () if each.uid != uid]
+    kept = [msgspec.to_builtins(each) for each in child.owner_references or () if each.uid != uid]
     if len(kept) == len(child.owner_references or ()):
         return None
     metadata: dict[str, Any] = {"ownerReferences": kept, "resourceVersion": child.resource_version, "uid": child.uid}
@@ -113,18 +115,6 @@ async def release(context: Context[Any], resource: Resource, child: ObjectMeta) 
     if ring is not None and context.identity is not None and child.label(ring.shard) == context.identity.shard:
         metadata["labels"] = {ring.shard: None}
     return await _patch(context, resource, child, metadata)
-
-
-def render_reference(reference: OwnerReference) -> dict[str, Any]:
-    """The entry of `metadata.ownerReferences`, as it is written."""
-    entry: dict[str, Any] = {
-        "apiVersion": reference.api_version,
-        "kind": reference.kind,
-        "name": reference.name,
-        "uid": reference.uid,
-    }
-    optional = {"controller": reference.controller, "blockOwnerDeletion": reference.block_owner_deletion}
-    return entry | {name: value for name, value in optional.items() if value is not None}
 
 
 async def _adopt_all(context: Context[Any], resource: Resource, orphans: list[PartialObject]) -> list[PartialObject]:
@@ -149,7 +139,9 @@ async def _owner_may_adopt(context: Context[Any]) -> bool:
 
 def _adoption(context: Context[Any], orphan: PartialObject) -> dict[str, Any]:
     child = orphan.metadata
-    references = [render_reference(each) for each in child.owner_references or () if each.uid != context.metadata.uid]
+    references = [
+        msgspec.to_builtins(each) for each in child.owner_references or () if each.uid != context.metadata.uid
+    ]
     # The client sees that this makes a child, and adds the shard's label.
     return {
         "ownerReferences": [*references, controller_reference(context.main, context.metadata)],

@@ -35,8 +35,8 @@ def find_condition(thing: object, condition_type: str) -> Condition | None:
 
     Raises: ValidationError for one without a status, or which has something else in its fields.
     """
-    shown = _part(_part(thing, "status"), "conditions") or ()
-    found = next((each for each in shown if _part(each, "type") == condition_type), None)
+    shown = part_of(part_of(thing, "status"), "conditions") or ()
+    found = next((each for each in shown if part_of(each, "type") == condition_type), None)
     if found is None:
         return None
     named = _by_wire_names(found)
@@ -93,7 +93,8 @@ def _shown(thing: object) -> list[dict[str, Any]] | None:
     return [each if isinstance(each, dict) else _fields(each) for each in conditions]
 
 
-def _part(thing: object, name: str) -> Any:
+def part_of(thing: object, name: str) -> Any:
+    """A field of an object or a mapping; `None` where it has none."""
     return thing.get(name) if isinstance(thing, dict) else getattr(thing, name, None)
 
 

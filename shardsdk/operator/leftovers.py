@@ -24,7 +24,7 @@ from shardsdk.cache.objects import metadata_of
 from shardsdk.errors import ShardingError
 from shardsdk.kinds.conditions import Condition
 from shardsdk.kube.reflector import Delta, EventKind
-from shardsdk.objects.conditions import find_condition
+from shardsdk.objects.conditions import find_condition, part_of
 from shardsdk.operator.pruning import Managed, ManagedFields
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.reconcile.context import Context, field_owner_of
@@ -143,11 +143,7 @@ def untrue_types(thing: object) -> set[object]:
 def types_of(conditions: object, value: str = "") -> set[object]:
     """The types of conditions (with `value`: of those with this status), whatever class they are of."""
     listed = conditions if isinstance(conditions, Iterable) else ()
-    return {_part(each, "type") for each in listed if not value or _part(each, "status") == value}
-
-
-def _part(condition: object, name: str) -> object:
-    return condition.get(name) if isinstance(condition, Mapping) else getattr(condition, name, None)
+    return {part_of(each, "type") for each in listed if not value or part_of(each, "status") == value}
 
 
 def failures_in(context: Context[Any], found: Mapping[str, Any], types: Set[object]) -> list[Condition]:

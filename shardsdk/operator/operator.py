@@ -27,7 +27,6 @@ from shardsdk.admission.configuration import (
     render_service,
     service_name,
 )
-from shardsdk.admission.rights import serving_rules
 from shardsdk.admission.settings import Serving
 from shardsdk.admission.webhook import FailurePolicy, Review, Sort, Webhook
 from shardsdk.errors import ConfigurationError
@@ -38,7 +37,7 @@ from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import setup_logging_unless_done
 from shardsdk.operator.declaring import Declaring
 from shardsdk.operator.indexes import Indexes, indexes_of
-from shardsdk.operator.permissions import Permissions, permissions_of
+from shardsdk.operator.permissions import Permissions, permissions_of, serving_rules
 from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, check_unique, status_of
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
 from shardsdk.process.changeover import OtherForm

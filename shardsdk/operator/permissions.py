@@ -7,10 +7,13 @@ or with kinds that it neither owns nor watches, is declared by `Operator.needs`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shardsdk.admission.configuration import cluster_rules, development_name, development_rules, own_rules
+from shardsdk.admission.settings import Serving
+from shardsdk.admission.webhook import Webhook
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.rbac import EVENT_VERBS, EVENTS, FINALIZERS_VERBS, lease_rules, part_of, ring_rules, rules_for
 from shardsdk.reconcile.spec import ControllerSpec
@@ -105,3 +108,17 @@ def _joined(rules: Iterable[Rule]) -> list[Rule]:
         there = joined.setdefault(key, {**rule, "resources": []})
         there["resources"] = [*there["resources"], *rule["resources"]]
     return list(joined.values())
+
+
+def serving_rules(operator: str, webhooks: Sequence[Webhook], serving: Serving | None) -> tuple[list[Rule], list[Rule]]:
+    """Rules for its own namespace, and for the cluster; none where nothing is served (`None`).
+
+    Certificates of somebody else's making are theirs to keep and to have trusted.
+    """
+    if serving is None or not webhooks:
+        return [], []
+    if serving.install:
+        return [], development_rules(development_name(operator), webhooks)
+    if serving.cert_dir:
+        return [], []
+    return own_rules(operator), cluster_rules(operator, webhooks)

@@ -261,9 +261,7 @@ def _explain(address: Address, endpoints: Endpoints, error: OSError) -> str:
 
 def explain_listening(error: OSError, port: int, host_setting: str, port_setting: str) -> str:
     """Why a port cannot be listened on, and what to do about it."""
-    # Python 3.13 and later leave out addresses that are not there, and say so when none is left.
-    code = error.errno or (errno.EADDRNOTAVAIL if "could not bind on any address" in str(error) else None)
-    match code:
+    match error.errno:
         case errno.EADDRINUSE:
             who = f"another process does, or another part of this one (`lsof -nP -iTCP:{port} -sTCP:LISTEN` says which)"
             return f"{who}; stop it or set {port_setting} to a free port"

@@ -47,7 +47,7 @@ from shardsdk.process.probes import CACHES, LEASE, MAIN_LOOP, STOPPING, Probes
 from shardsdk.process.process import ExitCode, exit_code_for, run_process, stop_on_signal
 from shardsdk.process.rights import ReadingRights, check_caches, rights_by_ranges, rights_of
 from shardsdk.process.together import run_together, until_stopped
-from shardsdk.process.workload import CANCEL_SECONDS, Ended, Workload
+from shardsdk.process.workload import CANCEL_SECONDS, Workload
 from shardsdk.process.world import World, end_with_lead, ended_with, load_world
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.queueing.metrics import Metrics
@@ -365,11 +365,11 @@ class Manager:
 
     async def _run_workload(self, world: World, workload: Workload) -> ExitCode:
         with self._probes.debug.answering_for(workload):
-            ended = await workload.run(self.stopping, self._grace_seconds)
-        if ended is Ended.STUCK:
+            code = await workload.run(self.stopping, self._grace_seconds)
+        if code is ExitCode.STUCK:
             # No lease is released: it runs out, and whoever takes over is safe.
             world.die(ExitCode.STUCK, f"the time for stopping is over, and there still run: {workload.left}")
-        return ended.exit_code
+        return code
 
     def _make_caches(self, world: World, api: Api, shard: Identity | None) -> Caches:
         where = self.watch_namespaces

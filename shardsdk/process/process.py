@@ -45,7 +45,7 @@ FILES_MAX: Final = 65_536
 _TO_END: Final = " although the process is to end"
 
 #: Whom a signal stops; a process has one set of handlers, however many managers it runs.
-_STOPS: Final[list[Callable[[], None]]] = []
+_STOPS: Final[list[Callable[[], object]]] = []
 #: The event loop that stops them.
 _STOPPING: Final[list[asyncio.AbstractEventLoop]] = []
 #: Who handled signals before them.
@@ -252,7 +252,7 @@ def _tell_left_after(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
+def stop_on_signal(stop: Callable[[], object]) -> Iterator[None]:
     """Within this context the first SIGTERM or SIGINT calls `stop` on the running loop, the second ends the process.
 
     Several contexts may be open at once on one event loop, in a process with

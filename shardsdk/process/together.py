@@ -79,10 +79,7 @@ async def end(
     if not tasks:
         return set()
     await asyncio.wait(tasks, timeout=grace_seconds)
-    for task in tasks:
-        task.cancel()
-    _, running = await asyncio.wait(tasks, timeout=cancel_seconds)
-    return running
+    return await _cancel(tasks, cancel_seconds)
 
 
 def _judge(above: Sequence[asyncio.Task[ExitCode]], below: Sequence[asyncio.Task[object]]) -> ExitCode:

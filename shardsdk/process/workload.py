@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -55,22 +54,6 @@ log: Final = logger_of(__name__)
 CANCEL_SECONDS: Final = 2.0
 #: How many parts that still run are named.
 MAX_NAMED: Final = 5
-
-
-class Ended(Enum):
-    """How the work came to an end."""
-
-    STOPPED = "as asked, and nothing runs any more"
-    STUCK = "as asked, but something still runs"
-    FAILED = "something that must not end has ended"
-    REFUSED = "a part of it says that its configuration cannot work"
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """How the process ends then."""
-        return {Ended.STOPPED: ExitCode.OK, Ended.STUCK: ExitCode.STUCK, Ended.REFUSED: ExitCode.CONFIGURATION}.get(
-            self, ExitCode.FAILED
-        )
 
 
 class Workload:
@@ -123,7 +106,7 @@ class Workload:
         #: Of what was to stop, what still ran when `run` returned; empty: nothing.
         self.left: str = ""
 
-    async def run(self, stop: asyncio.Event, grace_seconds: float) -> Ended:
+    async def run(self, stop: asyncio.Event, grace_seconds: float) -> ExitCode:
         """Work until `stop` is set; then running reconciles have `grace_seconds` to end.
 
         When it is cancelled, it cancels them and waits until they have ended.
@@ -144,7 +127,7 @@ class Workload:
         working = [asyncio.create_task(each.run(), name=each.name) for each in self._controllers]
         tasks = [asyncio.create_task(self._run_task(task, stop), name=task.name) for task in self._tasks]
         stopping = asyncio.create_task(stop.wait())
-        ended = Ended.STOPPED
+        ended = ExitCode.OK
         try:
             everything = [stopping, *background, *working, *tasks]
             done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
@@ -159,7 +142,7 @@ class Workload:
             # Both now, and not as each was waited for: meanwhile it may have ended.
             stuck = any(not task.done() for task in (*reconciling, *running))
             self.left = self._describe_left([task.get_name() for task in running if not task.done()])
-            return Ended.STUCK if stuck else ended
+            return ExitCode.STUCK if stuck else ended
         except asyncio.CancelledError:
             await self._stop_feeding()
             for task in (stopping, *working, *tasks):
@@ -388,13 +371,13 @@ class Workload:
         return self._threads.wrap(function)  # type: ignore[arg-type]
 
 
-def _judge(done: set[asyncio.Task[Any]]) -> Ended:
+def _judge(done: set[asyncio.Task[Any]]) -> ExitCode:
     """How work ended that was not asked to, of which these parts have; says so in the log."""
     errors = {task: None if task.cancelled() else task.exception() for task in done}
     for error in errors.values():
         if isinstance(error, ConfigurationError):
             exit_code_for(error)  # a sentence with what to do; where it was raised helps nobody
-            return Ended.REFUSED
+            return ExitCode.CONFIGURATION
     for task, error in errors.items():
         log.critical("A part of the manager has ended; stopping", extra={"part": task.get_name()}, exc_info=error)
-    return Ended.FAILED
+    return ExitCode.FAILED

@@ -370,25 +370,21 @@ class _Shards:
         def gauge(name: str, documentation: str) -> Gauge:
             return Gauge(prefix + name, documentation, labels, registry=registry)
 
-        self._acknowledged = counter("acknowledgements", "Drains acknowledged: both labels removed")
-        self._conflicts = counter("acknowledge_conflicts", "Acknowledgements refused because the object had changed")
-        self._ignored = counter("ignored", "Reconciles left out because the object is not this shard's any more")
-        self._drains = gauge("drains_waiting", "Drains not acknowledged yet; most wait for a running reconcile")
-        self._oldest = gauge("oldest_drain_seconds", "Seconds since the oldest of them was seen")
-        self._owners = gauge("owners_waiting", "Owners that wait for a list of their children")
-        self._held = gauge("owners_held_back", "Owners not reconciled because a child of theirs cannot be read")
-        self._lists = counter("child_lists", "Lists of children made for owners that arrived")
-        self._expired = counter("expectations_expired", "Writes that the cache had not seen in time")
+        self._metrics: dict[str, Any] = {
+            "acknowledged": counter("acknowledgements", "Drains acknowledged: both labels removed"),
+            "acknowledge_conflicts": counter(
+                "acknowledge_conflicts", "Acknowledgements refused because the object had changed"
+            ),
+            "ignored": counter("ignored", "Reconciles left out because the object is not this shard's any more"),
+            "waiting_drains": gauge("drains_waiting", "Drains not acknowledged yet; most wait for a running reconcile"),
+            "oldest_drain_seconds": gauge("oldest_drain_seconds", "Seconds since the oldest of them was seen"),
+            "waiting_owners": gauge("owners_waiting", "Owners that wait for a list of their children"),
+            "held_back_owners": gauge(
+                "owners_held_back", "Owners not reconciled because a child of theirs cannot be read"
+            ),
+            "child_lists": counter("child_lists", "Lists of children made for owners that arrived"),
+            "expectations_expired": counter("expectations_expired", "Writes that the cache had not seen in time"),
+        }
 
     def of(self, resource: str) -> ShardMetrics:
-        return ShardMetrics(
-            acknowledged=self._acknowledged.labels(resource),
-            acknowledge_conflicts=self._conflicts.labels(resource),
-            ignored=self._ignored.labels(resource),
-            waiting_drains=self._drains.labels(resource),
-            oldest_drain_seconds=self._oldest.labels(resource),
-            waiting_owners=self._owners.labels(resource),
-            held_back_owners=self._held.labels(resource),
-            child_lists=self._lists.labels(resource),
-            expectations_expired=self._expired.labels(resource),
-        )
+        return ShardMetrics(**{name: each.labels(resource) for name, each in self._metrics.items()})

@@ -272,7 +272,7 @@ class Barrier:
             return []
         listed: list[_Listed] = []
         any_of_ours = False
-        async for page in cache.stream_metadata(selector):
+        async for page in cache.stream(PartialObject, selector):
             for child in page:
                 controller = child.metadata.controller
                 owner = None if controller is None else owners.get(controller.uid)
@@ -334,7 +334,7 @@ def _after(version: str) -> str:
 async def _list_children(cache: Cache[Any], owners: Mapping[str, Request]) -> list[_Listed]:
     """The children of `owners` (by uid) that the cache does not have yet.  Raises: whatever a list may raise."""
     listed: list[_Listed] = []
-    async for page in cache.stream_metadata():
+    async for page in cache.stream(PartialObject):
         for child in page:
             controller = child.metadata.controller
             owner = None if controller is None else owners.get(controller.uid)
@@ -369,7 +369,7 @@ async def catch_up(caches: Sequence[Cache[Any]]) -> None:
         for cache in caches:
             listen(cache)
         for cache in caches:
-            async for page in cache.stream_metadata():
+            async for page in cache.stream(PartialObject):
                 for thing in page:
                     request, version = request_of(thing), thing.metadata.resource_version
                     if not cache.has_seen(request, version):

@@ -120,7 +120,6 @@ class Controller(Generic[T]):
         self._expectations = self._make_expectations()
         self._applied = Applied()
         self._cache.listen(self._on_change)
-        self._writes = OwnWrites(self._cache, self._children, self._expectations, self._barrier)
         self._workers: WorkerPool[Request] = WorkerPool(
             name,
             self,
@@ -233,7 +232,9 @@ class Controller(Generic[T]):
         if thing is None or isinstance(thing, Waiting):
             return thing
         metadata = metadata_of(thing)
-        notes = self._writes.of(request, metadata)
+        notes = OwnWrites(
+            self._cache, self._children, self._expectations, self._barrier, request, metadata.uid
+        )  # fmt: skip
         main, mine = self._cache.resource, private_copy(thing)
         api = OwnApi(
             self._resource.api, self._resource.shard, main, metadata, frozenset(self._children), notes, self._max_writes

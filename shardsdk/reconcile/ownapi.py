@@ -140,9 +140,13 @@ class OwnApi(Api):
     async def _change(self, operation: Operation[T]) -> T:
         child = self._is_child(operation)
         operation = self._prepare(operation, child=child)
-        # An update whose answer is lost has created nothing.
-        with _UnknownOutcome(self._recorder.outcome_unknown if child and operation.verb != "update" else None):
+        try:
             made = await self.transport.send(operation)
+        except BaseException as error:
+            # An update whose answer is lost has created nothing.
+            if child and operation.verb != "update" and may_be_executed(error):
+                self._recorder.outcome_unknown()
+            raise
         self._note(operation.resource, made)
         return made
 
@@ -255,17 +259,3 @@ class OwnApi(Api):
         if self._is_owner(resource, request):
             self._version = found.resource_version
         self._recorder.wrote(resource.group_resource, request, found.resource_version)
-
-
-class _UnknownOutcome:
-    """Calls `tell` when what happens inside may have been executed without an answer."""
-
-    def __init__(self, tell: Callable[[], None] | None) -> None:
-        self._tell = tell
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if self._tell is not None and error is not None and may_be_executed(error):
-            self._tell()

@@ -37,6 +37,9 @@ class Published:
     `pair` is `None` until the first one is there; `loaded` is set from then on.
     `ca_bundle` is the PEM that webhook configurations must trust (`None`: not
     ours to inject).  `failure` says in a sentence what is wrong at the moment.
+
+    Every handshake of a server uses the `newest` context; running connections keep theirs.  One that is in
+    use is never loaded anew, which would break handshakes half-way.
     """
 
     def __init__(self) -> None:
@@ -44,7 +47,16 @@ class Published:
         self.ca_bundle: bytes | None = None
         self.failure: str | None = None
         self.loaded: asyncio.Event = asyncio.Event()
+        self._context = build_context(None)
         self._listeners: list[Callable[[], None]] = []
+
+    def newest(self) -> ssl.SSLContext:
+        """For the next handshake; none gets through while there is no certificate yet.
+
+        OpenSSL's callback for server names could switch as well, but Python reads the name before
+        it asks, and writes a stack to stderr where that is not ASCII.
+        """
+        return self._context
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever pair or bundle have changed, and now if there is a pair."""
@@ -57,7 +69,7 @@ class Published:
         self.failure = None
         if pair == self.pair and ca_bundle == self.ca_bundle:
             return False
-        self.pair, self.ca_bundle = pair, ca_bundle
+        self.pair, self.ca_bundle, self._context = pair, ca_bundle, build_context(pair)
         self.loaded.set()
         for listener in self._listeners:
             listener()

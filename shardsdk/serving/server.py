@@ -22,7 +22,7 @@ from shardsdk.process.accepting import BACKLOG, Acceptor, Tls, listen
 from shardsdk.process.health import Address, explain_listening
 from shardsdk.process.waiting import Waiting
 from shardsdk.serving.connections import WAITING_MAX, Complaints, Connection
-from shardsdk.serving.tls import TlsSwitch
+from shardsdk.serving.published import Published
 
 #: API servers keep idle connections for 90 s; whoever closes first while the
 #: other sends loses that request, so we wait longer than they do.
@@ -112,7 +112,7 @@ class WebhookServer:
     def __init__(
         self,
         app: Any,
-        tls: TlsSwitch,
+        published: Published,
         *,
         clock: Clock,
         address: Address,
@@ -126,7 +126,7 @@ class WebhookServer:
         self._socket: socket.socket | None = None
         self._ended = asyncio.Event()
         self.finish_seconds: Final = finish_seconds
-        self._server = _Server(self._configure(app), tls.newest)
+        self._server = _Server(self._configure(app), published.newest)
 
     def _configure(self, app: Any) -> uvicorn.Config:
         return uvicorn.Config(

@@ -32,7 +32,6 @@ from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
 from shardsdk.serving.published import Published
 from shardsdk.serving.secretstore import SelfManaged
 from shardsdk.serving.server import WebhookServer
-from shardsdk.serving.tls import TlsSwitch
 
 #: What has to be installed first: `crds` and `rbac` of the repository.
 MANIFESTS = [Path(__file__).parents[2] / folder for folder in ("crds", "rbac")]
@@ -168,7 +167,7 @@ async def webhook_in_force(
         )
         server = WebhookServer(
             app,
-            TlsSwitch(source.published),
+            source.published,
             clock=server_clock or SystemClock(),
             address=Address("127.0.0.1", 0),
         )

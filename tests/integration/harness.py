@@ -49,7 +49,6 @@ from shardsdk.process.health import Address
 from shardsdk.serving.certificate_spec import ServingNames
 from shardsdk.serving.secretstore import SelfManaged
 from shardsdk.serving.server import WebhookServer
-from shardsdk.serving.tls import TlsSwitch
 from tests.integration.rights import SYSTEM as SYSTEM
 from tests.integration.rights import Rights
 from tests.integration.scripted import Object, Script, ScriptedShard
@@ -160,7 +159,7 @@ class Sharder:
             account=lambda: self.account.name,
         )  # fmt: skip
         server = WebhookServer(
-            app, TlsSwitch(self.certificates.published), clock=self._clock, address=Address(LOOPBACK, self.port)
+            app, self.certificates.published, clock=self._clock, address=Address(LOOPBACK, self.port)
         )
         server.bind()
         self.port = server.port

@@ -22,7 +22,6 @@ from shardsdk.kube.clock import SystemClock
 from shardsdk.process.health import Address
 from shardsdk.protocol.objects import Resource
 from shardsdk.serving.server import WebhookServer
-from shardsdk.serving.tls import TlsSwitch
 from tests.integration.admission import MANIFESTS, SHARDS, WEBHOOKS, Admission, webhook_in_force
 
 Object = dict[str, Any]
@@ -286,7 +285,7 @@ async def other_webhook(admission: Admission, change: Any) -> AsyncIterator[None
         return JSONResponse({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     app: Any = Starlette(routes=[Route("/change", answer, methods=["POST"])])
-    server = WebhookServer(app, TlsSwitch(admission.published), clock=SystemClock(), address=Address("127.0.0.1", 0))
+    server = WebhookServer(app, admission.published, clock=SystemClock(), address=Address("127.0.0.1", 0))
     server.bind()
     running = asyncio.create_task(server.run())
     ours = admission.config["webhooks"][0]

@@ -58,7 +58,7 @@ async def test_several_namespaces_are_one_cache(clock: VirtualClock) -> None:
         config_map(server, "c", "y", team="blue")
         await clock.sleep(1)
         assert names(cache.by_index("team", "blue")) == ["b/x"]
-        listed = [thing.metadata.namespace async for page in cache.stream_metadata() for thing in page]
+        listed = [thing.metadata.namespace async for page in cache.stream(PartialObject) for thing in page]
         assert listed == ["a", "b"]
 
 

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from shardsdk.cli import main
-from shardsdk.commands.new import FILES, Project, plural_of
+from shardsdk.commands.new import FILES, Project
 from shardsdk.errors import ConfigurationError
+from shardsdk.kinds.custom import plural_of
 from shardsdk.version import VERSION
 
 ROOT = Path(__file__).parents[4]

@@ -13,7 +13,7 @@ import pytest
 from shardsdk import errors
 from shardsdk.errors import RetryRule
 from shardsdk.kube import selectors
-from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, Refusal, Target, explain
+from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, Target, explain
 from shardsdk.kube.backoff import Backoff, double
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.pace import Pace
@@ -168,7 +168,7 @@ def test_a_pace_that_lets_nothing_pass_is_refused() -> None:
 )
 def test_each_answer_has_its_leaf(status: int, reason: str, leaf: type[errors.ApiError]) -> None:
     body = f'{{"kind":"Status","reason":"{reason}","message":"because","code":{status},"details":null}}'.encode()
-    error = explain(Target("patch", "apps", "deployments", "n", "d"), Refusal(status, body))
+    error = explain(Target("patch", "apps", "deployments", "n", "d"), status, body, {})
     assert type(error) is leaf
     assert (error.status, error.reason) == (status, reason)
     assert str(error).startswith("patch deployments.apps n/d: ")
@@ -184,7 +184,7 @@ def test_each_answer_has_its_leaf(status: int, reason: str, leaf: type[errors.Ap
 )
 def test_what_etcd_finds_too_large_is_refused_for_good(said: str) -> None:
     body = f'{{"kind":"Status","message":"{said}","code":500}}'.encode()
-    error = explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(500, body))
+    error = explain(Target("patch", "example.com", "widgets", "n", "a"), 500, body, {})
     assert type(error) is errors.BadRequest
     assert not errors.may_be_executed(error)
 
@@ -236,7 +236,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
 
 
 def test_an_answer_that_is_no_status_is_quoted_and_cut() -> None:
-    error = explain(Target("GET", name="/x"), Refusal(502, b"<html>" + b"x" * 10_000))
+    error = explain(Target("GET", name="/x"), 502, b"<html>" + b"x" * 10_000, {})
     assert type(error) is errors.ServerError
     assert str(error).startswith("GET /x: 502 without reason: <html>")
     assert len(str(error)) < MESSAGE_MAX_CHARACTERS + 100
@@ -251,13 +251,13 @@ def test_an_answer_that_is_no_status_is_quoted_and_cut() -> None:
     ],
 )
 def test_a_type_that_is_not_served_is_told_from_an_object_that_is_not_there(body: bytes, unserved: bool) -> None:
-    error = explain(Target("watch", "sharding.timebertt.dev", "clusterrings"), Refusal(404, body))
+    error = explain(Target("watch", "sharding.timebertt.dev", "clusterrings"), 404, body, {})
     assert type(error) is (errors.NotServed if unserved else errors.NotFound)
     assert ("install its CustomResourceDefinition" in str(error)) is unserved
 
 
 def test_a_proxys_own_404_says_nothing_of_the_object_nor_of_its_type() -> None:
-    error = explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(404, b"<h1>404 Not Found</h1>"))
+    error = explain(Target("patch", "example.com", "widgets", "n", "a"), 404, b"<h1>404 Not Found</h1>", {})
     assert type(error) is errors.NotServed
     assert "CustomResourceDefinition" not in str(error)
 
@@ -269,17 +269,17 @@ def test_a_denial_with_404_says_nothing_of_the_object_nor_of_its_type(said: byte
     what it was answered itself."""
     denial = b'"message":"admission webhook \\"a.example.com\\" denied the request: %s"' % said
     body = b'{"kind":"Status","status":"Failure",%s,"reason":"%s","code":404}' % (denial, reason.encode())
-    error = explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(404, body))
+    error = explain(Target("patch", "example.com", "widgets", "n", "a"), 404, body, {})
     assert type(error) is errors.Forbidden
     assert (error.status, error.reason) == (404, reason)
     assert "CustomResourceDefinition" not in str(error)
 
 
-def absent(kind: str, name: str) -> Refusal:
+def absent(kind: str, name: str) -> tuple[int, bytes, dict[str, str]]:
     """As the API server says that an object is not there."""
     said, details = f'{kind} \\"{name}\\" not found', f'{{"name":"{name}","kind":"{kind}"}}'
     text = f'{{"kind":"Status","reason":"NotFound","message":"{said}","details":{details},"code":404}}'
-    return Refusal(404, text.encode())
+    return 404, text.encode(), {}
 
 
 @pytest.mark.parametrize("verb", ["patch", "update"])
@@ -295,7 +295,7 @@ def test_a_404_that_names_another_object_does_not_say_that_this_one_is_gone(
     verb: str, group: str, kind: str, named: str, remedy: str
 ) -> None:
     """Of the role that a RoleBinding names the API server itself speaks as of a RoleBinding."""
-    error = explain(Target(verb, group, kind, "n", "b"), absent(named, "else"))
+    error = explain(Target(verb, group, kind, "n", "b"), *absent(named, "else"))
     assert type(error) is errors.Forbidden
     assert f'{named} "else" not found' in str(error)
     assert remedy in str(error)
@@ -321,49 +321,49 @@ def test_a_404_that_names_the_object_or_its_namespace_says_that_it_is_gone(
     verb: str, resource: str, kind: str, name: str
 ) -> None:
     """However an aggregated API server words it."""
-    error = explain(Target(verb, "example.com", resource, "n", "a"), absent(kind, name))
+    error = explain(Target(verb, "example.com", resource, "n", "a"), *absent(kind, name))
     assert type(error) is errors.NotFound
 
 
 def test_what_is_deleted_needs_no_other_object() -> None:
-    assert type(explain(Target("delete", "example.com", "widgets", "n", "a"), absent("w", "x"))) is errors.NotFound
+    assert type(explain(Target("delete", "example.com", "widgets", "n", "a"), *absent("w", "x"))) is errors.NotFound
 
 
 def test_of_what_is_created_the_namespace_may_be_what_is_not_there() -> None:
-    assert type(explain(Target("create", "", "pods", "n", "a"), absent("namespaces", "n"))) is errors.NotFound
+    assert type(explain(Target("create", "", "pods", "n", "a"), *absent("namespaces", "n"))) is errors.NotFound
 
 
 def test_a_status_that_is_not_there_may_be_one_that_its_kind_does_not_have() -> None:
     body = b'{"kind":"Status","reason":"NotFound","message":"widgets.example.com \\"a\\" not found","code":404}'
-    error = explain(Target("patch", "example.com", "widgets/status", "n", "a"), Refusal(404, body))
+    error = explain(Target("patch", "example.com", "widgets/status", "n", "a"), 404, body, {})
     assert type(error) is errors.NotFound
     assert "subresources: {status: {}}" in str(error)
-    assert "subresource" not in str(explain(Target("patch", "example.com", "widgets", "n", "a"), Refusal(404, body)))
+    assert "subresource" not in str(explain(Target("patch", "example.com", "widgets", "n", "a"), 404, body, {}))
 
 
 @pytest.mark.parametrize("body", [b'{"error":"upstream connect error"}', b'{"code":413,"detail":"too big"}', b"[]"])
 def test_json_that_is_no_status_is_quoted(body: bytes) -> None:
-    error = explain(Target("list", "", "pods"), Refusal(502, body))
+    error = explain(Target("list", "", "pods"), 502, body, {})
     assert str(error) == f"list pods: 502 without reason: {body.decode()}"
 
 
 def test_the_pause_that_is_asked_for_is_read_from_header_and_body() -> None:
     body = b'{"kind":"Status","message":"slow","details":{"retryAfterSeconds":4}}'
     target = Target("list", "", "pods")
-    assert explain(target, Refusal(429, body)).retry_after_seconds == 4
-    assert explain(target, Refusal(429, body, {"Retry-After": "2"})).retry_after_seconds == 2
-    assert explain(target, Refusal(429, b"", {"Retry-After": "soon"})).retry_after_seconds is None
+    assert explain(target, 429, body, {}).retry_after_seconds == 4
+    assert explain(target, 429, body, {"Retry-After": "2"}).retry_after_seconds == 2
+    assert explain(target, 429, b"", {"Retry-After": "soon"}).retry_after_seconds is None
 
 
 @pytest.mark.parametrize("asked", ["inf", "-inf", "nan", "-1", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT", ""])
 def test_a_pause_without_an_end_is_none(asked: str) -> None:
     """A load balancer may answer for the API server, and a pause that never ends would stop whoever obeys it."""
-    assert explain(Target("list", "", "pods"), Refusal(503, b"", {"Retry-After": asked})).retry_after_seconds is None
+    assert explain(Target("list", "", "pods"), 503, b"", {"Retry-After": asked}).retry_after_seconds is None
 
 
 def test_a_pause_that_lies_before_now_is_none_in_a_body_either() -> None:
     body = b'{"kind":"Status","message":"slow","details":{"retryAfterSeconds":-4}}'
-    assert explain(Target("list", "", "pods"), Refusal(429, body)).retry_after_seconds is None
+    assert explain(Target("list", "", "pods"), 429, body, {}).retry_after_seconds is None
 
 
 async def test_the_systems_clock_goes_forward() -> None:

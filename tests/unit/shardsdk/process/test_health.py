@@ -13,7 +13,6 @@ from shardsdk.process import health
 from shardsdk.process.health import Address, Checks, Endpoints, listen_at, parse_address, serve, serve_in_thread
 from shardsdk.process.waiting import Waiting
 from shardsdk.serving.published import Published
-from shardsdk.serving.tls import TlsSwitch
 from tests.unit.shardsdk.serving.serving import connect, make_certificates, publish, trusting
 
 
@@ -265,7 +264,7 @@ async def test_who_does_not_even_begin_a_handshake_makes_room(monkeypatch: pytes
     stored = make_certificates()
     published = Published()
     publish(published, stored)
-    tls = TlsSwitch(published).newest
+    tls = published.newest
     async with serve(LOCAL, Endpoints(healthz=Checks()), tls) as port, contextlib.AsyncExitStack() as held:
         opened = [await open_until(held, port) for _ in range(8)]
         async with asyncio.timeout(10):

@@ -16,7 +16,6 @@ from shardsdk.serving.certificate_spec import Lifetimes, ServingNames
 from shardsdk.serving.published import Published, make_pair
 from shardsdk.serving.renewal import Stored, make_stored
 from shardsdk.serving.server import FINISH_SECONDS, WebhookServer
-from shardsdk.serving.tls import TlsSwitch
 
 NAMES = ServingNames.of(["localhost", "127.0.0.1"])
 
@@ -39,9 +38,7 @@ async def serving(
     app: Any, published: Published, clock: Clock | None = None, finish_seconds: int = FINISH_SECONDS
 ) -> AsyncIterator[WebhookServer]:
     address = Address("127.0.0.1", 0)
-    server = WebhookServer(
-        app, TlsSwitch(published), clock=clock or SystemClock(), address=address, finish_seconds=finish_seconds
-    )
+    server = WebhookServer(app, published, clock=clock or SystemClock(), address=address, finish_seconds=finish_seconds)
     server.bind()
     running = asyncio.create_task(server.run())
     try:

@@ -18,7 +18,6 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.process.health import Address
 from shardsdk.serving.published import Published
 from shardsdk.serving.server import SettingNames, WebhookServer, bind
-from shardsdk.serving.tls import TlsSwitch
 from tests.unit.shardsdk.serving.manual_clock import ManualClock
 from tests.unit.shardsdk.serving.serving import connect, make_certificates, publish, serving, trusting
 
@@ -107,7 +106,7 @@ async def test_a_server_name_of_any_bytes_is_no_matter() -> None:
 async def test_tls_1_1_is_refused() -> None:
     published, stored = Published(), make_certificates()
     publish(published, stored)
-    assert TlsSwitch(published).newest().minimum_version == ssl.TLSVersion.TLSv1_2
+    assert published.newest().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 async def test_no_request_fails_while_certificates_change() -> None:
