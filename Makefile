@@ -121,8 +121,8 @@ fuzz: $(READY) ## give parsers and webhook hostile input, many times as much of 
 mutants: $(READY) ## plant faults and print which test or schedule finds each into docs/mutants.md (ARGS='--only NAME', --again)
 	@$(RUN) tests.mutants $(ARGS)
 
-chaos: controlplane ## break processes, networks, API servers, clocks and rings on the real thing, into docs/reliability.md (ARGS='--only FAULT', --jobs, --seed)
-	@$(RUN) tests.chaos $(ARGS); played=$$?; $(RUN) docsite; exit $$played
+chaos: controlplane ## break processes, networks, API servers, clocks and rings on the real thing, into docs/reliability.md (ASSIGNMENT=Ranges; ARGS='--only FAULT', --jobs, --seed)
+	@$(RUN) tests.chaos $(if $(ASSIGNMENT),--assignment '$(ASSIGNMENT)') $(ARGS); played=$$?; $(RUN) docsite; exit $$played
 
 soak: controlplane ## a fault a minute for HOURS= (1) among OBJECTS= (30000) while all processes are measured (ARGS=--seed 7)
 	@$(RUN) tests.chaos.soak --hours $(or $(HOURS),1) --objects $(or $(OBJECTS),30000) $(ARGS); held=$$?; \

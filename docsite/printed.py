@@ -52,6 +52,8 @@ PRINTERS: Final[Mapping[str, Callable[[], str]]] = {
     "cli-kubectl": commandline.render_kubectl,
     "cli-shardsdk": commandline.render_shardsdk,
     "reliability": reliability.render,
+    "reliability-ranges": partial(reliability.render, "Ranges"),
+    "reliability-not-by-ranges": reliability.render_not_by_ranges,
     "soak": soak.render,
     "metrics-sharder": meters.render_sharder,
     "metrics-shardsdk": meters.render_shardsdk,

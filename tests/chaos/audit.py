@@ -14,25 +14,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcluster.audit import read_audit_log
-from tests.chaos.history import CHILDREN, LEASES, OWNERS, At, Request, Writer
+from tests.chaos.history import ASSIGNMENTS, CHILDREN, LEASES, OWNERS, RINGS, At, Request, Writer
 
-AUDIT_POLICY: Final = {
-    "omitStages": ["ResponseStarted"],
-    "omitManagedFields": True,
-    "rules": [
-        {
-            # Of the answers the resourceVersions are needed.
-            "level": "RequestResponse",
-            "verbs": ["create", "update", "patch", "delete", "deletecollection"],
-            "namespaces": ["default"],
-            "resources": [
-                {"group": "", "resources": [OWNERS, CHILDREN]},
-                {"group": "coordination.k8s.io", "resources": [LEASES]},
-            ],
-        },
-        {"level": "None"},
-    ],
-}
+
+def audit_policy(namespaces: Iterable[str]) -> dict[str, Any]:
+    """What API servers are to write down of a run whose objects and leases are in these."""
+    return {
+        "omitStages": ["ResponseStarted"],
+        "omitManagedFields": True,
+        "rules": [
+            {
+                # Of the answers the resourceVersions are needed.
+                "level": "RequestResponse",
+                "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+                # The empty one: of what has none.
+                "namespaces": ["", *namespaces],
+                "resources": [
+                    {"group": "", "resources": [OWNERS, CHILDREN]},
+                    {"group": "coordination.k8s.io", "resources": [LEASES]},
+                    {
+                        "group": "sharding.timebertt.dev",
+                        "resources": [RINGS, f"{RINGS}/status", ASSIGNMENTS, f"{ASSIGNMENTS}/status"],
+                    },
+                ],
+            },
+            {"level": "None"},
+        ],
+    }
+
+
 _USER: Final = "admin"
 _SHARDERS: Final = "system:serviceaccount:sharding-system:"
 _SHARDS: Final = "system:serviceaccount:default:checksum"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tests.chaos import control_plane_faults as plane
@@ -78,8 +80,9 @@ FAULTS: Final = {
               setup={"clocks": {"sharder-1": (0.0, 1.08), "sharder-2": (0.0, 1.08)}}),
         Fault("rolling-restart", "each shard in turn is stopped in order and started again under its name",
               processes.rolling_restart, 0, (), 0.5, setup={"restart_grace_seconds": 60}),
+        # Whoever gets the objects of one that crashed may crash as well.
         Fault("ten-changes", "ten times in thirty seconds a shard joins, leaves in order or is killed",
-              processes.ten_changes, None, (), 1.0, 10.0),
+              processes.ten_changes, None, (), 2.0, 10.0),
         Fault("sharder-restarted", "each replica of the sharder in turn is stopped in order and started again",
               processes.sharder_restarted),
         Fault("upgraded-sharders-first", "sharders, then shards are upgraded from the version before, one process after"
@@ -107,5 +110,26 @@ FAULTS: Final = {
               rings.ring_deleted, 0, (), 0.0, 30.0),
     )
 }  # fmt: skip
+#: What has no meaning where a ring assigns ranges, and why.
+NOT_BY_RANGES: Final = {
+    "upgraded-sharders-first": "the version before knows no ranges",
+    "upgraded-shards-first": "the version before knows no ranges",
+    "labels-tampered": "objects have no labels; `assignment-edited` is played instead",
+    "certificates-expired": "such a ring has no webhook",
+    "webhook-in-a-black-hole": "such a ring has no webhook",
+}
+_BY_RANGES: Final = (
+    *(fault for name, fault in FAULTS.items() if name not in (*NOT_BY_RANGES, "ring-edited")),
+    # Shards read their ring once a minute, and start anew when it covers others.
+    replace(FAULTS["ring-edited"], what="the ring gives its namespaces up, until every shard has read so, and takes"
+            " them back", act=rings.ranged_ring_edited, moves=None, seconds=150.0),
+    Fault("assignment-edited", "ten times ranges are taken from their shards or given to others by hand, or the whole"
+          " RingAssignment is deleted", rings.assignment_edited, None, (), 1.0),
+)  # fmt: skip
+#: What is played on a ring, by its `assignment`.
+PLAYED: Final[Mapping[str, Mapping[str, Fault]]] = {
+    "Labels": FAULTS,
+    "Ranges": {fault.name: fault for fault in _BY_RANGES},
+}
 #: What `make test` plays, one after the other on one rig.
 SELECTED: Final = ("shard-suspended", "leader-killed", "apiserver-killed")

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from tests.chaos.holdings import Holdings
 
 #: Which store, and its revision.
 At = tuple[int, int]
 OWNERS: Final = "secrets"
 CHILDREN: Final = "configmaps"
 LEASES: Final = "leases"
+ASSIGNMENTS: Final = "ringassignments"
+RINGS: Final = "clusterrings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,11 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of an object or lease, as etcd has it; of a deleted one the moment of its end.
+    """One version of an object, lease, ring or RingAssignment, as etcd has it; of a deleted one the moment of its end.
 
     `value` is what its user wants of an owner and what was made of it in a child, `write` the write of a shard that
-    made the child what it is, `holder` a lease's.  `content`: a digest of all but the ring's labels.
+    made the child what it is, `holder` a lease's, `held` which ranges it says to be held.  `named` are the starts of an
+    assignment's ranges, each with its shard.  `content`: a digest of all but the ring's labels.
     """
 
     at: At
@@ -75,6 +81,9 @@ class Version:
     write: str = ""
     holder: str = ""
     content: str = ""
+    namespace: str = ""
+    held: str = ""
+    named: tuple[tuple[int, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +163,7 @@ class History:
     #: Shards that should be there in the end.
     living: frozenset[str] = frozenset()
     children: int = 0
+    by_ranges: bool = False
     lease_seconds: float = 15.0
     begin: float = 0.0
     end: float = float("inf")
@@ -165,10 +175,30 @@ class History:
         seen = ((each.at, each.seen) for each in self.versions)
         return StoreClock.of([*self.ticks, *told], seen)
 
-    def of(self, resource: str) -> dict[str, list[Version]]:
-        """The versions of each object of a resource, by name and uid; leases by name."""
-        found: dict[str, list[Version]] = {}
+    @cached_property
+    def holdings(self) -> Holdings:
+        """Who held what of a ring by ranges."""
+        from tests.chaos.holdings import Holdings  # which is made of versions
+
+        holdings = Holdings(set(self.places.values()))
         for version in self.versions:
+            holdings.follow(version)
+        return holdings
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """In which namespace each object is, by uid."""
+        return {each.uid: each.namespace for each in self.versions if each.resource == OWNERS}
+
+    @cached_property
+    def given(self) -> Sequence[Version]:
+        """The versions, each with the shard that has it; by ranges also where nothing but that has changed."""
+        return self.holdings.given if self.by_ranges else self.versions
+
+    def of(self, resource: str) -> dict[str, list[Version]]:
+        """The versions of each object of a resource, as `given`, by name and uid; leases by name."""
+        found: dict[str, list[Version]] = {}
+        for version in self.given:
             if version.resource == resource:
                 key = version.name if resource == LEASES else f"{version.name}/{version.uid}"
                 found.setdefault(key, []).append(version)
@@ -178,6 +208,25 @@ class History:
     def renewals(self) -> dict[str, list[Version]]:
         """The versions of each lease, by name."""
         return self.of(LEASES)
+
+    def edited(self, since: float, until: float) -> bool:
+        """Whether somebody may have edited by hand who gets what between two moments, or before that what is shared.
+
+        What a ring by ranges covers anew is evened out when it is known how much that is.
+        """
+        return any(
+            self.clock.after(each.at) <= until and (each.resource == RINGS or self.clock.before(each.at) >= since)
+            for each in self._edits
+        )
+
+    @cached_property
+    def _edits(self) -> list[Version]:
+        edited = (ASSIGNMENTS, RINGS)
+        return [
+            each.version
+            for each in self.stored
+            if each.version.resource in edited and any(writer.kind == "user" for writer in each.writers)
+        ]
 
     @cached_property
     def stored(self) -> list[Stored]:

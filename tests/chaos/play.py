@@ -47,6 +47,7 @@ class Row:
     seed: int
     #: Programs that could run at the end, for each core, over a minute: above 1 they wait for each other.
     load: float = 0.0
+    assignment: str = "Labels"
 
     @property
     def safe(self) -> bool:
@@ -67,7 +68,7 @@ async def play_alone(fault: Fault, seed: int, **setup: Any) -> Row:
             row, history = await play(rig, fault, seed)
     if not row.passed:
         BUILD.mkdir(parents=True, exist_ok=True)
-        (BUILD / f"{fault.name}-{seed}.pickle").write_bytes(pickle.dumps(history))
+        (BUILD / f"{fault.name}-{made.assignment}-{seed}.pickle").write_bytes(pickle.dumps(history))
     return row
 
 
@@ -114,6 +115,7 @@ def _row(rig: Rig, fault: Fault, verdict: Verdict, history: History, settled: bo
         datetime.now(UTC).date().isoformat(),
         seed,
         round(os.getloadavg()[0] / (os.cpu_count() or 1), 1),
+        rig.setup.assignment,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from tests.chaos.credentials import write_certificate
 from tests.chaos.proxy import Net
-from tests.chaos.rig import ACCOUNT, NAMESPACE, Rig
+from tests.chaos.rig import ACCOUNT, Rig
+from tests.chaos.ring import NAMESPACE
 
 VICTIM: Final = "shard-1"
 #: For so many lease durations a certificate is valid that is to expire: a shard starts and gets its objects meanwhile.

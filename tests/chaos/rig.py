@@ -22,22 +22,18 @@ import aiohttp
 
 from localcluster import AdminClient, AdminError, ControlPlane
 from localcluster.audit import audit_log
-from localcluster.installation import ROOT, Installation, Process, Sharder
-from sharder.core.hashring import HashRing
-from sharder.core.keys import main_key
-from shardsdk.protocol.labels import parse_ring_name
-from tests.chaos.audit import AUDIT_POLICY
+from localcluster.installation import Installation, Process, Sharder
+from tests.chaos.audit import audit_policy
 from tests.chaos.clocks import clocks_environment
 from tests.chaos.credentials import SHARED, kubeconfig_of
 from tests.chaos.history import CHILDREN, OWNERS, Down, History
 from tests.chaos.previous import TODAY, Program, previous
 from tests.chaos.proxy import Net, Proxy, tls_contexts
 from tests.chaos.reading import read_history
+from tests.chaos.ring import NAMESPACE, RING, RINGS, LabelledRing, settled
 from tests.chaos.setup import Setup
 from tests.chaos.store import STORE_FLAGS, Store
 
-RING: Final = "checksum"
-NAMESPACE: Final = "default"
 SECRETS: Final = "v1/secrets"
 #: The ServiceAccount of rbac/shard.yaml, whose role has the ring's name.
 ACCOUNT: Final = "checksum"
@@ -156,6 +152,11 @@ class Rig:
             for each in self.downs
         ]
 
+    @property
+    def ring(self) -> LabelledRing:
+        """How objects are assigned."""
+        return RINGS[self.setup.assignment]
+
     @asynccontextmanager
     async def suspended(self, name: str) -> AsyncIterator[None]:
         """A process is suspended in here (SIGSTOP)."""
@@ -195,11 +196,20 @@ class Rig:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def working(self, name: str) -> None:
-        """Wait until this start of a shard has begun its first reconcile."""
-        path = self.folder / "records" / f"{self._processes[name]}.jsonl"
+        """Wait until the last start of a shard, which may be to come, has begun its first reconcile."""
         async with asyncio.timeout(self.setup.patience_seconds):
-            while not path.exists() or not path.stat().st_size:
+            while not any(each.stat().st_size for each in self.folder.glob(f"records/{self._processes[name]}.jsonl")):
                 await asyncio.sleep(_POLL_SECONDS)
+
+    @asynccontextmanager
+    async def all_ended(self) -> AsyncIterator[None]:
+        """Wait at the end until each shard has ended by itself, and been started again."""
+        before = dict(self._processes)
+        yield
+        for name in sorted(self.living):
+            async with asyncio.timeout(self.setup.patience_seconds):
+                while self._processes[name] == before[name]:
+                    await asyncio.sleep(_POLL_SECONDS)
 
     async def keep_running(self) -> None:
         """Start again what ended unasked, until cancelled."""
@@ -226,8 +236,9 @@ class Rig:
 
         async def one() -> None:
             async with gate:
-                name, value = f"object-{next(self._objects):05}", _value(next(self._values))
-                await self.admin.create(SECRETS, {"metadata": {"name": name}, "data": {"value": value}}, NAMESPACE)
+                number, value = next(self._objects), _value(next(self._values))
+                body = {"metadata": {"name": f"object-{number:05}"}, "data": {"value": value}}
+                await self.admin.create(SECRETS, body, self.ring.namespace_of(number))
 
         await asyncio.gather(*(one() for _ in range(count)))
 
@@ -250,9 +261,7 @@ class Rig:
         names = [name for (resource, name), each in self.store.current.items() if resource == OWNERS]
         mine = [name for name in names if self.store.current[OWNERS, name].shard == shard][:_BUSY_OBJECTS]
         bodies = [{"data": {"value": _value(next(self._values))}} for _ in mine]
-        await asyncio.gather(
-            *(self.admin.patch(SECRETS, name, body, NAMESPACE) for name, body in zip(mine, bodies, strict=True))
-        )
+        await asyncio.gather(*(self._patch(name, body) for name, body in zip(mine, bodies, strict=True)))
         path = self.folder / "records" / f"{self._processes[shard]}.jsonl"
         async with asyncio.timeout(self.setup.patience_seconds):
             while under_way(path.read_text()) < min(_BUSY_OBJECTS // 4, len(mine)):
@@ -278,7 +287,10 @@ class Rig:
                 elif names:
                     body = {"data": {"value": _value(next(self._values))}}
                     async with asyncio.timeout(5.0):
-                        await self.admin.patch(SECRETS, self.rng.choice(names), body, NAMESPACE)
+                        await self._patch(self.rng.choice(names), body)
+
+    async def _patch(self, name: str, body: dict[str, Any]) -> None:
+        await self.admin.patch(SECRETS, name, body, self.store.current[OWNERS, name].namespace)
 
     # -- what there is --------------------------------------------------------------
 
@@ -290,24 +302,11 @@ class Rig:
 
     def placed(self) -> bool:
         """Whether every object is where it belongs."""
-        ring = HashRing(self.living)
-        return all(
-            each.shard == ring.owner(main_key("", "Secret", NAMESPACE, name)) and not each.drain
-            for (resource, name), each in self.store.current.items()
-            if resource == OWNERS
-        )
+        return self.ring.placed(self.store.current, self.living)
 
     def settled(self) -> bool:
         """Whether every object is where it belongs, with its children, and made to its user's last wish."""
-        children: dict[str, list[Any]] = {}
-        for (resource, _), each in self.store.current.items():
-            if resource == CHILDREN and each.owner is not None:
-                children.setdefault(each.owner, []).append((each.shard, each.value))
-        return self.placed() and all(
-            children.get(each.uid, []) == [(each.shard, each.value)] * self.setup.children
-            for (resource, _), each in self.store.current.items()
-            if resource == OWNERS
-        )
+        return settled(self.ring, self.store.current, self.living, self.setup.children)
 
     async def settle(self) -> None:
         """Wait until all is settled.  Raises: TimeoutError."""
@@ -325,6 +324,7 @@ class Rig:
             downs=self.downs,
             living=self.living,
             children=self.setup.children,
+            by_ranges=self.ring.by_ranges,
             lease_seconds=self.setup.lease_seconds,
             begin=self.begin,
         )
@@ -341,19 +341,26 @@ class Rig:
 async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
     """Everything started and settled, with all objects made; what was written down lies in `folder` afterwards."""
     (folder / "records").mkdir(parents=True)
-    policy = AUDIT_POLICY if setup.audited else None
-    plane = ControlPlane(apiserver_extra=STORE_FLAGS, controllers=(), audit_policy=policy)
+    ring = RINGS[setup.assignment]
+    plane = ControlPlane(
+        apiserver_extra=STORE_FLAGS,
+        controllers=(),
+        feature_gates=setup.feature_gates,
+        audit_policy=audit_policy({NAMESPACE, *ring.namespaces}) if setup.audited else None,
+    )
     async with AsyncExitStack() as exits:
         await exits.enter_async_context(plane)
         for _ in range(setup.apiservers - 1):
             await plane.add_apiserver()
         installation = Installation(plane, setup.sharder_timings)
         await exits.enter_async_context(installation)
-        await plane.apply(ROOT / "rbac" / "shard.yaml")
+        await plane.apply(stdin=await ring.roles())
         admin = await exits.enter_async_context(plane.admin())
-        await installation.ring(RING, RING_SPEC)
+        for name in {*ring.namespaces} - {NAMESPACE}:
+            await admin.create("v1/namespaces", {"metadata": {"name": name}})
+        await installation.ring(RING, ring.spec)
         await plane.service_account_kubeconfig(NAMESPACE, ACCOUNT, folder / SHARED)
-        store = Store(plane.etcd.url, NAMESPACE, parse_ring_name(RING))
+        store = Store(plane.etcd.url, {NAMESPACE, *ring.namespaces}, RING, by_ranges=ring.by_ranges)
         rig = Rig(setup, plane, installation, admin, store, folder, Random(seed), exits)
         if setup.previous:
             rig.shards_run = rig.sharders_run = previous()
@@ -367,14 +374,6 @@ async def rig_of(setup: Setup, folder: Path, seed: int) -> AsyncIterator[Rig]:
                 yield rig
             finally:
                 await rig.unload()
-
-
-RING_SPEC: Final = {
-    "resources": [
-        {"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]}
-    ],
-    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-}
 
 
 @asynccontextmanager

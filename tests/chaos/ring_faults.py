@@ -6,7 +6,7 @@ import asyncio
 import base64
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from localcluster.forwarder import Backend
 from localcluster.ports import LOOPBACK
@@ -14,13 +14,16 @@ from sharder.core.webhookconfig import CERTIFICATES_SECRET
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE, parse_ring_name
 from shardsdk.serving.certificate_spec import ServingNames
 from shardsdk.serving.x509 import issue, make_authority
-from tests.chaos.history import CHILDREN, OWNERS
+from tests.chaos.history import ASSIGNMENTS, CHILDREN, OWNERS
 from tests.chaos.process_faults import VICTIM, leases, sharder_restarted
-from tests.chaos.rig import NAMESPACE, RING, RING_SPEC, SECRETS, Rig
+from tests.chaos.rig import SECRETS, Rig
+from tests.chaos.ring import NAMESPACE, RING, selecting
 
 RINGS: Final = "sharding.timebertt.dev/v1alpha1/clusterrings"
+ASSIGNED: Final = f"sharding.timebertt.dev/v1alpha1/{ASSIGNMENTS}"
 LEASES: Final = "coordination.k8s.io/v1/leases"
 _TAMPERED: Final = 20
+_EDITS: Final = 10
 
 
 async def labels_tampered(rig: Rig, rng: Random) -> None:
@@ -98,14 +101,44 @@ async def webhook_in_a_black_hole(rig: Rig, rng: Random) -> None:
 
 async def ring_edited(rig: Rig, rng: Random) -> None:
     """Its namespace is not selected any more, until nothing has a shard."""
-    nothing: Any = {"matchLabels": {"kubernetes.io/metadata.name": "nowhere"}}
-    await rig.admin.patch(RINGS, RING, {"spec": {"namespaceSelector": nothing}})
+    await rig.admin.patch(RINGS, RING, {"spec": {"namespaceSelector": selecting("nowhere")}})
     await rig.store.until(lambda: rig.owned(*rig.living) == 0, 180.0)
-    await rig.admin.patch(RINGS, RING, {"spec": {"namespaceSelector": RING_SPEC["namespaceSelector"]}})
+    await rig.admin.patch(RINGS, RING, {"spec": {"namespaceSelector": rig.ring.spec["namespaceSelector"]}})
+
+
+async def ranged_ring_edited(rig: Rig, rng: Random) -> None:
+    """Its namespaces are not selected any more, until every shard has read so and been started anew."""
+    async with rig.all_ended():
+        await rig.admin.patch(RINGS, RING, {"spec": {"namespaceSelector": selecting("nowhere")}})
+    await rig.admin.patch(RINGS, RING, {"spec": {"namespaceSelector": rig.ring.spec["namespaceSelector"]}})
+    for name in sorted(rig.living):
+        await rig.working(name)
+
+
+async def assignment_edited(rig: Rig, rng: Random) -> None:
+    """Ranges are taken from their shards or given to others by hand, and all of it is deleted."""
+    for _ in range(_EDITS):
+        ranges = (await rig.admin.get(ASSIGNED, RING))["spec"]["ranges"]
+        edited = rng.choice(ranges)
+        match rng.choice(["nobody", "another", "gone"]):
+            case "nobody":
+                edited.pop("shard", None)
+            case "another":
+                edited["shard"] = rng.choice(sorted(rig.living))
+            case _:
+                ranges = []
+        if ranges:
+            await rig.admin.patch(ASSIGNED, RING, {"spec": {"ranges": ranges}})
+        else:
+            await rig.admin.delete(ASSIGNED, RING)
+            await rig.store.caught_up()
+            await rig.store.until(lambda: (ASSIGNMENTS, RING) in rig.store.current, rig.setup.patience_seconds)
+        await asyncio.sleep(rng.uniform(0, 4))
+    await leases(rig, 1.0)
 
 
 async def ring_deleted(rig: Rig, rng: Random) -> None:
     """Its labels stay."""
     await rig.admin.delete(RINGS, RING)
     await leases(rig, 1.0)
-    await rig.installation.ring(RING, RING_SPEC)
+    await rig.installation.ring(RING, rig.ring.spec)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from tests.chaos import writers
+from tests.chaos import range_rules, writers
 from tests.chaos.history import CHILDREN, OWNERS, At, History, Reconcile, Version, Violation
 from tests.chaos.unowned import longest_without_owner
 
@@ -19,6 +19,9 @@ from tests.chaos.unowned import longest_without_owner
 LATE_SECONDS: Final = 5.0
 #: A shard that has not renewed for this share of its lease is silent: new objects go past it, and are given back.
 SILENT_SHARE: Final = 1 / 3
+#: For so many lease durations a shard that crashed again and again is given nothing of a ring by ranges while others
+#: are there; they get what comes up meanwhile, and give it back.
+PROBATION_LEASES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A lease came to its shard (`held`) or went from it: not before `after`, and not later than `before`."""
+    """A lease came to its shard (`held`) or went from it: not before `after`, and not later than `before`.
+
+    `taken`: it comes back from whoever took it when the shard had crashed.
+    """
 
     held: bool
     before: float
     after: float
+    taken: bool = False
 
     def within(self, since: float, until: float, *, held: bool) -> bool:
         """Whether it may have been between two moments, as far as that can be told."""
@@ -56,7 +63,8 @@ class Verdict:
 
 def judge(history: History) -> Verdict:
     """Hold a history against all rules; moves and times without an owner are those since `history.begin`."""
-    found = [violation for rule in RULES for violation in rule(history)]
+    asked = (*RULES, *range_rules.RULES) if history.by_ranges else RULES
+    found = [violation for rule in asked for violation in rule(history)]
     moves = [each for each in moves_in(history) if history.clock.before(each.after.at) >= history.begin]
     longest, name = longest_without_owner(history)
     reconciles = sum(each.begin >= history.begin for each in history.reconciles)
@@ -102,7 +110,7 @@ def split_families(history: History) -> Iterator[Violation]:
     """When an owner is given to another shard, its children are there already."""
     children: dict[str, dict[str, Version]] = defaultdict(dict)
     steps = {each.after.at: each for each in moves_in(history)}
-    for version in history.versions:
+    for version in history.given:
         if version.resource == CHILDREN and version.owner is not None:
             if version.deleted:
                 children[version.owner].pop(version.name, None)
@@ -120,6 +128,7 @@ def split_families(history: History) -> Iterator[Violation]:
 
 def needless_moves(history: History) -> Iterator[Violation]:
     """What moves had to: its shard had lost its lease since, or the shard that it went to had got one."""
+    probation = PROBATION_LEASES * history.lease_seconds if history.by_ranges else 0.0
     hands = {name: list(_changes(history, versions)) for name, versions in history.renewals.items()}
     for move in moves_in(history):
         before, after = move.before, move.after
@@ -128,8 +137,11 @@ def needless_moves(history: History) -> Iterator[Violation]:
         since = history.clock.before(before.at) - LATE_SECONDS
         until = history.clock.before(after.at)
         gone = any(each.within(since, until, held=False) for each in hands.get(before.shard or "", ()))
-        came = any(each.within(since, until, held=True) for each in hands.get(after.shard or "", ()))
-        if not (gone or came or given_back(history, move)):
+        came = any(
+            each.within(since - (probation if each.taken else 0.0), until, held=True)
+            for each in hands.get(after.shard or "", ())
+        )
+        if not (gone or came or given_back(history, move) or history.edited(since, until)):
             yield Violation("needless move", f"{after.name} went from {before.shard} to {after.shard} at {after.at}")
 
 
@@ -172,11 +184,12 @@ def moves_in(history: History) -> list[Move]:
 
 def _changes(history: History, leases: list[Version]) -> Iterator[Change]:
     """When a lease came to its shard or went from it: few of its versions, which are renewals mostly."""
-    before = False
+    before = taken = False
     for version in leases:
         now = not version.deleted and version.holder == version.name
         if now != before:
-            yield Change(now, history.clock.before(version.at), history.clock.after(version.at))
+            yield Change(now, history.clock.before(version.at), history.clock.after(version.at), taken)
+        taken = not now and (taken or (not version.deleted and bool(version.holder)))
         before = now
 
 

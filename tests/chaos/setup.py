@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from localcluster.installation import SharderTimings
@@ -11,6 +12,7 @@ from localcluster.installation import SharderTimings
 class Setup:
     """How a run is set up.
 
+    `assignment`: of the ring, as its `spec` has it.  `feature_gates` are the API servers'.
     `reads_requests`: the proxies end TLS, so that they can answer requests themselves.  `clocks`: seconds ahead and
     rate, by the process's name.
     `previous`: sharders and shards are of the version before this one.
@@ -33,6 +35,8 @@ class Setup:
     previous: bool = False
     audited: bool = True
     clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
+    assignment: str = "Labels"
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
     patience_seconds: float = 240.0
 
     @property

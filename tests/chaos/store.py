@@ -11,20 +11,23 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import aiohttp
 
 from localcluster import AdminClient, AdminError
-from shardsdk.protocol.labels import RingLabels
-from tests.chaos.history import At, Known, Version
+from shardsdk.protocol.labels import RingLabels, parse_ring_name
+from tests.chaos.history import ASSIGNMENTS, RINGS, At, Known, Version
+from tests.chaos.holdings import Holdings
+from tests.integration.ranged_shard import HELD
 
 #: What an API server needs so that its store can be read here, from the beginning.
 STORE_FLAGS: Final = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
 RESOURCES: Final = ("configmaps", "leases", "secrets")
+_OURS: Final = "/registry/sharding.timebertt.dev/{}/{}"
 #: From the first key of the first of them to the end of the last one's.
-_RANGE: Final = ("/registry/configmaps/", "/registry/secrets0")
+_RANGE: Final = ("/registry/configmaps/", "/registry/sharding.timebertt.dev0")
 _RETRY_SECONDS: Final = 0.1
 #: How much longer than a look the pause after it is.
 _LOOK_PAUSES: Final = 4
@@ -35,12 +38,17 @@ TICK: Final = ("v1/configmaps", "tick", "kube-system")
 
 
 class Store:
-    """Everything that was stored in one namespace; `current` is what is there now, by resource and name."""
+    """Everything that was stored in these namespaces, the ring and its assignment.
 
-    def __init__(self, url: str, namespace: str, labels: RingLabels) -> None:
+    `current` is what is there now, by resource and name, with the shard that has it.  `by_ranges`: its Lease says so.
+    """
+
+    def __init__(self, url: str, namespaces: Iterable[str], ring: str, *, by_ranges: bool = False) -> None:
         self._url = url
-        self._namespace = namespace
-        self._labels = labels
+        self._namespaces = frozenset(namespaces)
+        self._ring = ring
+        self._labels = None if by_ranges else parse_ring_name(ring)
+        self._holdings = Holdings(self._namespaces) if by_ranges else None
         self._next = 1
         self._news = asyncio.Event()
         self._there = asyncio.Event()
@@ -165,26 +173,30 @@ class Store:
         self._add(_version(place, json.loads(base64.b64decode(stored["value"])), at, now, self._labels))
 
     def _place(self, key: str) -> tuple[str, str] | None:
+        for resource in (ASSIGNMENTS, RINGS):
+            if key == _OURS.format(resource, self._ring):
+                return resource, self._ring
         parts = key.split("/")
-        if len(parts) != 5 or parts[2] not in RESOURCES or parts[3] != self._namespace:
+        if len(parts) != 5 or parts[2] not in RESOURCES or parts[3] not in self._namespaces:
             return None
         return parts[2], parts[4]
 
     def _add(self, version: Version) -> None:
         self.versions.append(version)
-        place = version.resource, version.name
-        if version.deleted:
-            self.current.pop(place, None)
-        else:
-            self.current[place] = version
+        for each in (version,) if self._holdings is None else self._holdings.follow(version):
+            place = each.resource, each.name
+            if each.deleted:
+                self.current.pop(place, None)
+            else:
+                self.current[place] = each
         self._news.set()
 
 
-def _version(place: tuple[str, str], body: dict[str, Any], at: At, now: float, labels: RingLabels) -> Version:
+def _version(place: tuple[str, str], body: dict[str, Any], at: At, now: float, labels: RingLabels | None) -> Version:
     metadata, (resource, name) = body["metadata"], place
     carried = metadata.get("labels") or {}
     owner = next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
-    data = body.get("data") or {}
+    data, spec = body.get("data") or {}, body.get("spec") or {}
     value = data.get("value", "")
     return Version(
         at,
@@ -192,29 +204,34 @@ def _version(place: tuple[str, str], body: dict[str, Any], at: At, now: float, l
         name,
         now,
         uid=metadata["uid"],
-        shard=carried.get(labels.shard),
-        drain=labels.drain in carried,
+        shard=None if labels is None else carried.get(labels.shard),
+        drain=labels is not None and labels.drain in carried,
         owner=owner,
         value=_decode(value) if resource == "secrets" else value,
         write=data.get("write", ""),
-        holder=(body.get("spec") or {}).get("holderIdentity") or "",
+        holder=spec.get("holderIdentity") or "",
         content=_digest(body, labels),
+        namespace=metadata.get("namespace", ""),
+        held=(metadata.get("annotations") or {}).get(HELD, ""),
+        named=tuple((int(each["start"], 16), each.get("shard")) for each in spec.get("ranges") or ()),
     )
 
 
-def _digest(body: dict[str, Any], labels: RingLabels) -> str:
-    """Of all that stands in an object but the ring's labels, and who has written which field."""
+def _digest(body: dict[str, Any], labels: RingLabels | None) -> str:
+    """Of all that stands in an object but the ring's labels, if it has any, and who has written which field."""
     metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
     carried = metadata.pop("labels", None) or {}
-    others = {name: value for name, value in carried.items() if name not in (labels.shard, labels.drain)}
+    ours = () if labels is None else (labels.shard, labels.drain)
+    others = {name: value for name, value in carried.items() if name not in ours}
     told = json.dumps({**body, "metadata": {**metadata, "labels": others}}, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _ended(before: Version, at: At, now: float) -> Version:
     return Version(
-        at, before.resource, before.name, now, uid=before.uid, owner=before.owner, shard=before.shard, deleted=True
-    )
+        at, before.resource, before.name, now, uid=before.uid, owner=before.owner, shard=before.shard, deleted=True,
+        namespace=before.namespace,
+    )  # fmt: skip
 
 
 def _encode(text: str) -> str:

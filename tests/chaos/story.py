@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.history import (
+    ASSIGNMENTS,
     CHILDREN,
     LEASES,
     OWNERS,
@@ -24,6 +25,9 @@ LEASE_SECONDS = 12.0
 LISTS = ("versions", "reconciles", "writes", "ticks", "downs", "requests")
 USER = Writer("user")
 SHARDER = Writer("sharder")
+NAMESPACE = "default"
+#: What a Lease says that holds all there is.
+ALL = "0x0000000000000000-0x10000000000000000"
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Story:
         """A version, which is known to have been written within this second."""
         self.revision += 2
         self.now += 1
-        facts = {"uid": name, **facts}
+        facts = {"uid": name, "namespace": "" if resource == ASSIGNMENTS else NAMESPACE, **facts}
         made = Version((0, self.revision), resource, name, self.now, **facts)
         self.facts["versions"].append(made)
         self.facts["ticks"] += [Known((0, self.revision - 1), self.now - 0.9, self.now - 0.8)]
@@ -55,8 +59,11 @@ class Story:
         self.facts["requests"].append(Request(number, writer, verb, version.resource, name, code, at))
         return version
 
-    def lease(self, shard: str, holder: str | None = None) -> Version:
-        return self.store(LEASES, shard, holder=shard if holder is None else holder)
+    def lease(self, shard: str, holder: str | None = None, **facts: Any) -> Version:
+        return self.store(LEASES, shard, holder=shard if holder is None else holder, **facts)
+
+    def name(self, shard: str | None, **facts: Any) -> Version:
+        return self.store(ASSIGNMENTS, "checksum", named=((0, shard),), **facts)
 
     def renew(self, *shards: str) -> None:
         for shard in shards:

@@ -10,7 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.chaos.history import CHILDREN, LEASES, OWNERS, History, Reconcile, Stored, Version, Violation, Writer
+from tests.chaos.history import (
+    CHILDREN,
+    LEASES,
+    OWNERS,
+    History,
+    Reconcile,
+    Stored,
+    Version,
+    Violation,
+    Writer,
+)
 
 
 def unknown_writers(history: History) -> Iterator[Violation]:
@@ -53,9 +63,9 @@ def unrecorded_writes(history: History) -> Iterator[Violation]:
 
 
 def more_than_labels(history: History) -> Iterator[Violation]:
-    """Of objects and children, sharders change nothing but the ring's labels."""
+    """Of objects and children, sharders change nothing but the ring's labels; nothing at all where it has none."""
     for stored in history.stored:
-        if stored.version.resource != LEASES and _all(stored, "sharder") and not stored.only_labels:
+        if stored.version.resource in (OWNERS, CHILDREN) and _all(stored, "sharder") and not stored.only_labels:
             yield Violation("more than labels", f"{_told(stored.version)} was changed by a sharder")
 
 
@@ -66,7 +76,7 @@ def late_unrecorded_writes(history: History) -> Iterator[Violation]:
     """
     noted = {each.id for each in history.writes}
     owners: dict[str, list[Version]] = defaultdict(list)
-    for version in history.versions:
+    for version in history.given:
         if version.resource == OWNERS:
             owners[version.uid].append(version)
     begun: dict[str, list[Reconcile]] = defaultdict(list)
@@ -74,7 +84,11 @@ def late_unrecorded_writes(history: History) -> Iterator[Violation]:
         begun[reconcile.uid].append(reconcile)
     for stored in history.stored:
         version = stored.version
-        if version.resource == LEASES or not _all(stored, "shard") or any(not each.name for each in stored.writers):
+        if (
+            version.resource not in (OWNERS, CHILDREN)
+            or not _all(stored, "shard")
+            or any(not each.name for each in stored.writers)
+        ):
             continue
         if version.resource == CHILDREN and version.write in noted and not stored.only_labels:
             continue  # rules.late_writes knows when its reconcile began
@@ -116,7 +130,7 @@ def _knows_of(writer: Writer, stored: Stored, recorded: dict[str, str]) -> bool:
         return writer.name in ("", version.name)
     if stored.only_labels:
         return True
-    if version.resource == OWNERS or (before is not None and before.write == version.write):
+    if version.resource != CHILDREN or (before is not None and before.write == version.write):
         return False
     return version.write in recorded and writer.name in ("", recorded[version.write])
 

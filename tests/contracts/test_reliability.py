@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.faults import FAULTS, SELECTED
+from tests.chaos.faults import FAULTS, NOT_BY_RANGES, PLAYED, SELECTED
 from tests.chaos.play import Row
 from tests.chaos.results import load, render_row
 from tests.walking import section_of
@@ -30,7 +30,12 @@ def test_each_claim_names_rows_that_there_are(claim: str) -> None:
 
 
 def test_each_fault_has_a_row() -> None:
-    assert re.findall(r'^\| <a id="([\w-]+)">', PAGE, re.MULTILINE) == list(FAULTS)
+    rows = [*FAULTS, *(f"ranges-{name}" for name in PLAYED["Ranges"])]
+    assert re.findall(r'^\| <a id="([\w-]+)">', PAGE, re.MULTILINE) == rows
+
+
+def test_what_is_not_played_by_ranges_is_said() -> None:
+    assert FAULTS.keys() - PLAYED["Ranges"].keys() == NOT_BY_RANGES.keys()
 
 
 def test_what_is_played_in_each_run_of_the_tests_is_in_the_list() -> None:
@@ -51,5 +56,6 @@ def test_a_row_that_only_took_too_long_says_so() -> None:
     assert "safe, **late**" in render_row("shard-killed", row)
 
 
-def test_what_is_kept_can_be_read() -> None:
-    assert load().keys() <= FAULTS.keys()
+@pytest.mark.parametrize("assignment", PLAYED)
+def test_what_is_kept_can_be_read(assignment: str) -> None:
+    assert load(assignment).keys() <= PLAYED[assignment].keys()
