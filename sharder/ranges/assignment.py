@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final
 
 from sharder.backlog.scope import Wanted
@@ -272,7 +272,7 @@ class RangeAssignment:
         if named is None:
             named = self._rebuild(read, rebuilt(spec.hash_by, held, presumed))
             await self._store.write(read, named, self._homes.of, spec.uid)
-            self._set_state(self._found(named, named, held))
+            self._set_state(self._found(named, named, held, presumed))
             self._wake.set()
             return
         aim = self._aim(named, read.transit, held, wanted)
@@ -283,7 +283,7 @@ class RangeAssignment:
         if due:
             self._again = min(due, self._again or due)
         if following == named and due != 0:
-            self._set_state(self._found(named, aim, held))
+            self._set_state(self._found(named, aim, held, presumed))
             loads = self._weights.loads(named, wanted, self._shards)
             await self._report.show(read, named, loads, self._homes.namespaces)
             return
@@ -297,11 +297,11 @@ class RangeAssignment:
                 "granted": str(granted(named, following)),
             },
         )
-        self._set_state(self._found(following, aim, held))
+        self._set_state(self._found(following, aim, held, presumed))
         self._wake.set()
 
-    def _found(self, named: Named, aim: Named, held: Mapping[str, HashRanges]) -> State:
-        return State(named, aim, held, self._candidates.silent, self._candidates.idle)
+    def _found(self, named: Named, aim: Named, held: Mapping[str, HashRanges], missing: Set[str]) -> State:
+        return State(named, aim, held, frozenset(missing), self._candidates.silent, self._candidates.idle)
 
     def _rebuild(self, read: Read, named: Named) -> Named:
         named = self._homes.rebuilt(named)

@@ -12,13 +12,14 @@ from shardsdk.protocol.ranges import NOWHERE, HashRanges, Named
 class State:
     """What was found at the last look: `named` by the version that is in force, `aim` what it is to become.
 
-    `held`: what shards may be working on.  `silent`: shards that know labels alone; `idle`: those that
-    take nothing of what they are named for.
+    `held`: what shards may be working on; of those that are `missing`, whose Lease is not theirs, nobody knows.
+    `silent`: shards that know labels alone; `idle`: those that take nothing of what they are named for.
     """
 
     named: Named
     aim: Named
     held: Mapping[str, HashRanges]
+    missing: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
 
@@ -27,5 +28,6 @@ class State:
         """What is on its way: nobody's, to be another's, or not taken by the shard that is named for it."""
         parts = [self.named.nobodys]
         for shard, ranges in self.named.shards.items():
-            parts += [ranges - self.aim.of(shard), ranges - self.held.get(shard, NOWHERE)]
+            held = NOWHERE if shard in self.missing else self.held.get(shard, NOWHERE)
+            parts += [ranges - self.aim.of(shard), ranges - held]
         return HashRanges.union(parts)

@@ -75,7 +75,8 @@ class ShardsBefore:
         held = [each for each in leases if each.lease.held_by_shard]
         # Without a fence a lease counts for twice its time.
         has_to_know = self._clock.monotonic() >= self._began + 2 * longest_duration(held) + ATTEMPTS_SECONDS
-        if has_to_know or (self._said_of_held and all(map(self._has_seen, held))):
+        # What cannot be acquired may be nobody's, or missing: then something waits for it.
+        if has_to_know or ((summary.settled or self._said_of_held) and all(map(self._has_seen, held))):
             self._said = None
         if self._said is None or summary.not_acquired or summary.abandoned:
             return summary
@@ -83,7 +84,7 @@ class ShardsBefore:
 
     @property
     def _said_of_held(self) -> bool:
-        """Whether leases were meant that their shards hold; one that cannot be acquired may be nobody's, or missing."""
+        """Whether leases were meant that their shards hold, and no others."""
         return self._said is not None and self._said[0] is ConditionReason.NOBODY_READY
 
     def _has_seen(self, seen: ObservedLease) -> bool:

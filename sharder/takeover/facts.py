@@ -148,6 +148,7 @@ def may_count_on(
         seen, missed = snapshot.leases.get(key), missing_since(key)
         if seen is None and not vanished and not missed:
             return True  # nobody has looked for it yet
+        # One of which no Lease was ever seen waits as long: it may have had one since, of which the watch tells late.
         if now < shard_held_until(seen, vanished, missed, snapshot.leases.values(), proven_since):
             return True
     return False

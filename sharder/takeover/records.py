@@ -182,6 +182,8 @@ class Records:
         record.failures, record.failure = 0, None
         if record.held:
             self._forgive(record)
+            if (missed := self._each.get(("", key[1]))) is not None:  # by which it was created
+                self._forgive(missed)
 
     def _forgive(self, record: Record) -> None:
         """Nothing is to be acquired any more, or it was."""

@@ -12,7 +12,7 @@ from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.server import Access
 from shardsdk.logs import logger_of
-from shardsdk.protocol.namespaces import CoveredNamespaces
+from shardsdk.protocol.namespaces import CoveredNamespaces, unnamed
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.protocol.rings import Ring
@@ -23,6 +23,8 @@ log: Final = logger_of(__name__)
 STARTING_SECONDS: Final = 10.0
 #: For how long a sharder may not have said what a ring by ranges covers before people are told.
 UNTOLD_SECONDS: Final = 30.0
+#: The longest pause between two looks for it: nobody has the ring's objects then.
+LOOK_SECONDS: Final = 2.0
 
 
 class ByRanges(NamedTuple):
@@ -38,29 +40,30 @@ async def read_ring(
     """How the ring assigns by ranges; `None`: it assigns by labels, is not there, or may not be read.
 
     An API server that has just started knows no rules yet, and no types: what it refuses is asked again.  So is a ring
-    by ranges whose sharder has yet to say what it covers (unless that is all the same): until then nobody is named for
-    anything either.
+    by ranges of which nobody has told yet by names what it covers, unless that is all the same.
 
     Raises: ConfigurationError for a ring that this version cannot work in.
     """
     backoff = Backoff(rng, first_seconds=0.5, max_seconds=10.0)
     refusals = Refusals(api, clock)
-    began, told = clock.monotonic(), False
+    began, told = clock.monotonic(), ""
     by: HashBy | None = None
     while True:
         try:
             found = await api.get(CLUSTERRINGS, ring, model=Ring)
             if (by := found.hash_by) is None:
                 return None
-            if whatever_it_covers or found.covers is not None or found.is_looked_at:
-                return ByRanges(by, CoveredNamespaces.parse(found.covers))
-            if not told and clock.monotonic() >= began + UNTOLD_SECONDS:
-                told = True
+            covered = CoveredNamespaces() if whatever_it_covers else _covered(found)
+            if covered is not None:
+                return ByRanges(by, covered)
+            due = found.covers is not None or clock.monotonic() >= began + UNTOLD_SECONDS
+            if due and (why := _why_untold(found)) != told:
+                told = why
                 log.warning(
-                    "The ring does not say which namespaces it covers; waiting for its sharder to",
-                    extra={"ring": ring, "why": "no sharder leads, or it cannot: `kubectl sharding check` tells"},
+                    "The ring does not say by name which namespaces it covers; waiting until it does",
+                    extra={"ring": ring, "why": why},
                 )
-            await clock.sleep(backoff.next())
+            await clock.sleep(backoff.next(most_seconds=LOOK_SECONDS))
         except ConfigurationError:
             raise
         except ShardingError as error:
@@ -71,6 +74,27 @@ async def read_ring(
                 continue
             log.info("The ring could not be read; trying again", extra={"ring": ring, "error": str(error)})
             await clock.sleep(backoff.next())
+
+
+def _covered(ring: Ring) -> CoveredNamespaces | None:
+    """What shards of a ring by ranges go by, who know namespaces by their names alone; `None`: nobody has told them.
+
+    Where the ring itself looks at labels, as none should, that is what it covered before: its sharder leaves that in
+    the status, and the shards that run go by it.  One that has ended meanwhile is missed there, and is to be back.
+    """
+    says = [each for each in (ring.spec.namespace_selector, ring.status.namespace_selector) if each is not None]
+    for each in says:
+        if unnamed(each) is None:
+            return CoveredNamespaces.parse(each)
+    return CoveredNamespaces() if not says and ring.is_looked_at else None
+
+
+def _why_untold(ring: Ring) -> str:
+    """Why nobody has told what it covers, and what to do."""
+    why = unnamed(ring.covers) if ring.covers is not None else None
+    if why is None:
+        return "no sharder leads, or it cannot: `kubectl sharding check` tells"
+    return f"the ring's namespaceSelector, or its sharder's default, {why}"
 
 
 class Refusals:

@@ -7,7 +7,7 @@ owner moves, and the next shard makes it again.
 A shard whose lease no sharder looks at is given nothing, and nothing else tells: no ring of that
 name, no sharder, or one that may not read.
 
-The ring is read at the start and every minute; what is missing is told, and does
+The ring is read at the start and every minute, and more often while it is not there; what is missing is told, and does
 not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
 
@@ -17,7 +17,7 @@ works on them, and nobody gives them away.  That is told as well.
 One that assigns its objects otherwise than this process works does end it, before its first reconcile: what
 labels say is nothing where ranges do, and working by them beside shards that do not would be worse.  So does one by
 ranges that covers other namespaces than when the process started; where names do not tell what it covers, as no ring
-should have it, a shard that is at work goes on by what it knows.
+should have it, a shard goes on by what it knows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from shardsdk.errors import ConfigurationError, NotFound, NotServed, ShardingError
 from shardsdk.kube.api import Api
@@ -43,6 +44,11 @@ log: Final = logger_of(__name__)
 #: How often the ring is read: what was made again the other way has two owners until then, and one by ranges, of whose
 #: namespaces nobody but its shards judges, has nobody for what it covers since a moment ago.
 READ_SECONDS: Final = 60.0
+#: How often one is that is not there: who begins before it takes it for one by labels, and has nothing if it is not.
+ABSENT_SECONDS: Final = 5.0
+#: By how much of that time shards differ: those of a ring by ranges whose namespaces change end, and not all at once if
+#: they have started at once.
+SPREAD: Final = 0.3
 #: How long a lease may be held before a sharder has written its state, and how often it is looked at then.
 UNSEEN_SECONDS: Final = 30.0
 
@@ -80,6 +86,7 @@ class RingCheck:
         self._shard = shard
         self._hash_by = hash_by
         self._clock = clock
+        self._pause = READ_SECONDS * (1 - SPREAD * crc32(shard.encode()) / 2**32)
         #: Set once the ring was looked at, with whatever result.
         self.looked: Final = asyncio.Event()
         #: The main resources of the ring, each with what it controls; `None`: not known.
@@ -130,20 +137,21 @@ class RingCheck:
 
     async def _follow_ring(self) -> None:
         while True:
-            await self._look()
+            is_there = await self._look()
             self.looked.set()
-            await self._clock.sleep(READ_SECONDS)
+            await self._clock.sleep(self._pause if is_there else ABSENT_SECONDS)
 
     def lists(self, main: GroupResource, owned: GroupResource) -> bool:
         """Whether the ring is known to list `owned` among what objects of `main` control."""
         return self._listed is not None and owned in self._listed.get(main, ())
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
+        """Whether there is such a ring, or nobody can tell."""
         try:
             ring = await self._api.get(CLUSTERRINGS, self._ring, model=Ring)
         except ShardingError as error:
             self._tell_unread(error)
-            return
+            return not isinstance(error, NotFound)
         if not self._exists:
             log.info("The ring is there now", extra=self._where())
         self._failure, self._exists = "", True
@@ -173,6 +181,7 @@ class RingCheck:
             log.info("The ring lists all that this shard works on", extra=self._where())
         self._missing = missing
         self._compare_namespaces(ring.covers)
+        return True
 
     def _tell_unread(self, error: ShardingError) -> None:
         """Say once why the ring cannot be read; that it is gone, where the answer names it."""
@@ -199,7 +208,7 @@ class RingCheck:
             self._exists = not absent
 
     def _compare_covered(self, selector: Mapping[str, Any]) -> None:
-        """End with a ring that covers other namespaces by now; whoever would start anew cannot if names do not tell."""
+        """End with a ring that covers other namespaces by now; where names do not tell, what was told before holds."""
         from shardsdk.protocol.namespaces import CoveredNamespaces  # of rings by ranges alone
 
         try:

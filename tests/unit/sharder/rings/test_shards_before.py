@@ -80,13 +80,19 @@ async def test_a_renewal_from_before_this_leader_began_proves_nothing(clock: Vir
 
 
 @in_virtual_time
-async def test_a_lease_that_could_not_be_acquired_may_be_another_than_those_that_are_renewed(
+async def test_that_a_lease_could_not_be_acquired_is_withdrawn_once_nothing_waits_for_that_any_more(
     clock: VirtualClock,
 ) -> None:
-    before = ShardsBefore(status(reason="NotTakenOver"), clock)
+    """It may be another than those that are renewed: nobody's, or one that is not there."""
+    before, waits = ShardsBefore(status(), clock), replace(NOTHING, settled=False)
     await clock.sleep(1.0)
-    seen = observe(observe(None, LEASE, 0.0, ()), renewed(LEASE), clock.monotonic(), ())
-    assert before.apply(NOTHING, [seen]).shards_before is not None
+    listed = observe(None, LEASE, clock.monotonic(), ())
+    assert before.apply(NOTHING, [listed]).shards_before is not None, "it may have run out"
+    await clock.sleep(1.0)
+    seen = observe(listed, renewed(LEASE), clock.monotonic(), ())
+    assert before.apply(waits, [seen]).shards_before is not None
+    assert before.apply(NOTHING, [seen]) == NOTHING
+    assert before.apply(waits, [listed]) == waits, "nor is it said again"
 
 
 @pytest.mark.parametrize(

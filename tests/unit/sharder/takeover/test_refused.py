@@ -177,6 +177,27 @@ async def test_it_stays_true_when_another_replica_leads(clock: VirtualClock, rea
         shard.cancel()
 
 
+@pytest.mark.parametrize("over", ["acquired", "renewed"])
+@in_virtual_time
+async def test_the_next_leader_says_that_it_is_over_as_soon_as_it_can_know(clock: VirtualClock, over: str) -> None:
+    stage, api, name = two_shards(clock)
+    async with leads(stage, 0):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.refusal = Forbidden
+        stage.crash("two")
+        await stage.until(lambda: stage.condition("ShardsAvailable") == "False")
+    api.refusal = None
+    if over == "renewed":
+        stage.start("two")
+    async with leads(stage, 1):
+        if over == "acquired":
+            await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=40)
+        assert stage.condition("ShardsAvailable") == "False"
+        await stage.until(lambda: stage.condition("ShardsAvailable") == "True", seconds=12)
+    for shard in stage.shards.values():
+        shard.cancel()
+
+
 @in_virtual_time
 async def test_that_nobody_is_ready_to_take_over_is_told_until_somebody_is(clock: VirtualClock) -> None:
     stage = make_stage(clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from shardsdk.errors import ApiError, ConfigurationError, ConnectionFailed, Forbidden, NotFound, ServerError
 from shardsdk.kube.api import RawRequest
-from shardsdk.lease.ring import STARTING_SECONDS, UNTOLD_SECONDS, read_ring
+from shardsdk.lease.ring import LOOK_SECONDS, STARTING_SECONDS, UNTOLD_SECONDS, read_ring
 from shardsdk.protocol.namespaces import NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import HashBy
@@ -89,7 +90,8 @@ async def test_a_ring_of_which_its_sharder_has_said_nothing_yet_is_waited_for(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What the sharder leaves out is its own affair: the chart's leaves out its own namespace."""
-    api = api_with({"assignment": "Ranges", "hashBy": "UID"}, clock)
+    api, asked = api_with({"assignment": "Ranges", "hashBy": "UID"}, clock), list[float]()
+    api.on_request = lambda right: asked.append(clock.monotonic())
     reading = asyncio.create_task(read_ring(api, RING, clock, Random(1)))
     await clock.sleep(UNTOLD_SECONDS / 2)
     assert not caplog.records
@@ -104,6 +106,7 @@ async def test_a_ring_of_which_its_sharder_has_said_nothing_yet_is_waited_for(
     says = {"namespaceSelector": {"matchExpressions": [term]}}
     api.server.patch(CLUSTERRINGS, RING, None, {"status": says}, subresource="status")
     found = await reading
+    assert max(after - at for at, after in pairwise(asked)) <= LOOK_SECONDS + 0.1, "nobody has what lies there"
     assert found is not None
     assert found.namespaces.covers("kube-system")
     assert not found.namespaces.covers("here")

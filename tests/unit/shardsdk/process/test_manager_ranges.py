@@ -202,7 +202,6 @@ async def test_a_shard_whose_fence_is_shut_writes_nothing_and_whoever_follows_wa
     [
         ({"assignment": "Ranges", "hashBy": "UID"}, "owns configmaps"),
         ({"assignment": "Ranges", "hashBy": "Name"}, "does not know"),
-        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, "know namespaces by their names alone"),
     ],
 )
 @in_virtual_time

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import ConfigurationError
-from shardsdk.process.ringcheck import READ_SECONDS, RingCheck
+from shardsdk.errors import ConfigurationError, NotServed
+from shardsdk.process.ringcheck import ABSENT_SECONDS, READ_SECONDS, RingCheck
 from shardsdk.protocol.namespaces import LEFT_OUT, NAME_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import HashBy
@@ -24,16 +24,26 @@ LEFT_OUT_TERM = {"key": NAME_LABEL, "operator": "NotIn", "values": sorted(LEFT_O
 DEFAULT: dict[str, Any] = {"status": {"namespaceSelector": {"matchExpressions": [LEFT_OUT_TERM]}}}
 
 
-async def by_ranges(clock: VirtualClock, says: dict[str, Any]) -> tuple[MemoryServer, asyncio.Task[None]]:
-    """A shard's look at such a ring, which has begun."""
+async def looks_by_ranges(
+    clock: VirtualClock, says: dict[str, Any], *shards: str
+) -> tuple[MemoryServer, list[asyncio.Task[None]]]:
+    """Each shard's look at such a ring, which has begun."""
     server = MemoryServer()
     spec = {"assignment": "Ranges", "hashBy": "Namespace", "resources": [{"group": "", "resource": "secrets"}]}
     server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": spec})
     server.rearrange(CLUSTERRINGS, RING, None, says)
     mains, by = frozenset({SECRETS.group_resource}), HashBy.NAMESPACE
-    check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard="shard-1", hash_by=by, clock=clock)
-    running = asyncio.create_task(check.run())
-    await check.looked.wait()
+    looks: list[asyncio.Task[None]] = []
+    for shard in shards:
+        check = RingCheck(MemoryApi(server, clock), RING, mains, {}, shard=shard, hash_by=by, clock=clock)
+        looks.append(asyncio.create_task(check.run()))
+        await check.looked.wait()
+    return server, looks
+
+
+async def by_ranges(clock: VirtualClock, says: dict[str, Any]) -> tuple[MemoryServer, asyncio.Task[None]]:
+    """One shard's."""
+    server, [running] = await looks_by_ranges(clock, says, "shard-1")
     return server, running
 
 
@@ -55,6 +65,40 @@ async def test_a_shard_by_ranges_ends_within_a_minute_of_its_rings_change(
     with pytest.raises(ConfigurationError, match=told):
         await running
     assert clock.monotonic() - before < READ_SECONDS + 1, "the look, and the answer to it"
+
+
+@in_virtual_time
+async def test_shards_by_ranges_that_have_started_together_do_not_end_together(clock: VirtualClock) -> None:
+    server, looks = await looks_by_ranges(clock, DEFAULT, "shard-1", "shard-2", "shard-3")
+    server.rearrange(CLUSTERRINGS, RING, None, {"spec": {"namespaceSelector": {}}})
+    ended: list[float] = []
+    for look in looks:
+        look.add_done_callback(lambda _: ended.append(clock.monotonic()))
+    await asyncio.wait(looks)
+    assert all(isinstance(look.exception(), ConfigurationError) for look in looks)
+    first, second, third = ended
+    assert second - first > 1
+    assert third - second > 1
+
+
+@pytest.mark.parametrize("served", [True, False])
+@in_virtual_time
+async def test_a_shard_by_labels_ends_soon_after_its_ring_is_made_and_is_by_ranges(
+    clock: VirtualClock, served: bool
+) -> None:
+    """Who begins before the ring takes it for one by labels, and has nothing by what such a ring says."""
+    server, spec = MemoryServer(), {"assignment": "Ranges", "hashBy": "Namespace", "resources": []}
+    api = MemoryApi(server, clock)
+    api.error = None if served else NotServed("404 page not found")
+    check = RingCheck(api, RING, frozenset({SECRETS.group_resource}), {}, shard="shard-1", clock=clock)
+    running = asyncio.create_task(check.run())
+    await clock.sleep(READ_SECONDS + 1)
+    server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": spec})
+    api.error = None
+    before = clock.monotonic()
+    with pytest.raises(ConfigurationError, match="by hashes of namespaces"):
+        await running
+    assert clock.monotonic() - before <= ABSENT_SECONDS + 1
 
 
 @in_virtual_time
