@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from shardsdk.cache.identity import Identity
-from shardsdk.events.recorder import EventLimits, Regarding
+from shardsdk.events.limits import EventLimits
+from shardsdk.events.recorder import Regarding
 from shardsdk.kube.api import (
     Body,
     ListOptions,

@@ -52,7 +52,7 @@ from shardsdk.queueing.attempts import Attempt, Early
 from shardsdk.queueing.exits import RECONCILE
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import Priority, WorkQueue
-from shardsdk.queueing.raised import describe, is_failure, is_lease_gone, meant_by
+from shardsdk.queueing.raised import awaited_cancelled, describe, is_cancelled, is_failure, is_lease_gone, meant_by
 
 log: Final = logger_of(__name__)
 
@@ -128,6 +128,11 @@ def _check_priority(priority: Priority | None) -> None:
 Outcome = Done | Requeue | RequeueAfter | Waiting
 
 
+def is_soon(outcome: Outcome | None) -> bool:
+    """Whether it asks for another reconcile as soon as that may be."""
+    return isinstance(outcome, Requeue) or (isinstance(outcome, RequeueAfter) and outcome.seconds <= 0)
+
+
 def checked(outcome: object, controller: str) -> Outcome:
     """What a reconcile of `controller` has returned, if it is one of those.
 
@@ -198,7 +203,7 @@ class WorkerPool(Generic[K]):
 
     async def _work(self) -> None:
         # Nobody but the pool cancels its workers: each reconcile has a task of its own.
-        while not _is_cancelled() and (item := await self.queue.get()) is not None:
+        while not is_cancelled() and (item := await self.queue.get()) is not None:
             try:
                 await self._attempt(item)
             finally:
@@ -211,9 +216,10 @@ class WorkerPool(Generic[K]):
         neither to the next reconcile nor to a worker.
         """
         begun, loop = self._clock.monotonic(), asyncio.get_running_loop()
-        # Not by the loop's factory: one that begins tasks at once (`asyncio.eager_task_factory`) may end this one
-        # before it is known here, and leaves nothing else a turn between reconciles that await nothing.
-        task = asyncio.Task(self._call(item), loop=loop, name=f"{self.name} {item}")
+        # A factory that begins tasks at once (`asyncio.eager_task_factory`) might end this one before it is known here,
+        # and would leave nothing else a turn between reconciles that await nothing.
+        call = self._call if loop.get_task_factory() is None else self._call_next_turn
+        task = loop.create_task(call(item), name=f"{self.name} {item}")
         self._running[item] = attempt = Attempt(task, partial(self._goes_on, item))
         if self._timeout_seconds is not None:
             attempt.limit(self._timeout_seconds)
@@ -224,7 +230,7 @@ class WorkerPool(Generic[K]):
         try:
             await attempt.task
         except asyncio.CancelledError as error:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             if not attempt.concluded:
                 self._end_early(item, attempt, error)
@@ -234,6 +240,10 @@ class WorkerPool(Generic[K]):
             if self._metrics:
                 self._metrics.active.dec()
                 self._metrics.seconds.observe(self._clock.monotonic() - begun)
+
+    async def _call_next_turn(self, item: K) -> None:
+        await asyncio.sleep(0)
+        await self._call(item)
 
     async def _call(self, item: K) -> None:
         """One reconcile with what it means for its item; what ends a task, as a `SystemExit` would, stays in here."""
@@ -268,7 +278,7 @@ class WorkerPool(Generic[K]):
                     self._count(lambda metrics: metrics.timeouts)
                 self._give_up_waiting(item)
             case None:
-                self._fail(item, RuntimeError(f"something that the reconcile awaited was cancelled: {error!r}"))
+                self._fail(item, awaited_cancelled(error))
             case why:
                 assert_never(why)
 
@@ -368,8 +378,3 @@ class WorkerPool(Generic[K]):
         if again_after is not None:
             where |= {"attempts": self.queue.requeues(item), "next_attempt_seconds": round(again_after, 3)}
         return where
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

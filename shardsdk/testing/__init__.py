@@ -10,7 +10,7 @@
 >>> rig.get(SECRETS, "a")["metadata"]["annotations"]
 {'seen': 'yes'}
 
-- `drive` and `Rig`: a whole shard on an API server in memory (test_rig.py).
+- `drive` and `Rig`: a whole shard on an API server in memory (test_rig.py), which may crash (test_crashes.py).
 - `ControlPlane`: a real etcd and kube-apiserver (tests/integration/test_testing_controlplane.py);
   `shardsdk.testing.fixtures` has it for pytest.
 - `run_virtual`, `in_virtual_time`, `VirtualClock`, `SkewedClock`: time (test_virtual.py).

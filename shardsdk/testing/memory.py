@@ -6,9 +6,9 @@
 It has what the project asks of an API server, with the semantics that matter to
 it: merge, JSON and apply patches conditional on resourceVersion, the status
 subresource, selections entered and left, consistent initial events, writes that
-are executed although their client died, fields that were applied and are not any
-more.  `admit` plays admission.  Of schemas it asks whether a map may be emptied, and
-nothing else; there is no defaulting, there are no permissions and no garbage collection.
+are executed although their client died, owners of fields.  `admit` plays admission.
+Of schemas it asks how lists merge and whether a map may be emptied, and nothing else;
+there is no defaulting, there are no permissions and no garbage collection.
 """
 
 from __future__ import annotations
@@ -19,35 +19,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from shardsdk.errors import AlreadyExists, BadRequest, Conflict, Gone, Invalid, NotFound
-from shardsdk.kube.api import ACCESS_REVIEWS, Body, Operation, PatchKind
+from shardsdk.kube.api import Body, Operation, PatchKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Key
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.testing.changes import Change
-from shardsdk.testing.envelopes import check_envelope
 from shardsdk.testing.metadata import (
     check_metadata,
     check_new,
     check_place_in,
+    check_preconditions,
     finalizers_of_deletion,
     naming_of,
     version_named,
     without_empties,
 )
-from shardsdk.testing.ownership import apply_patch, meant_by, note_apply, note_change, note_others
-from shardsdk.testing.patching import apply_json_patch, merge
+from shardsdk.testing.ownership import Writer, apply_patch, check_applied, check_unique, note_apply, note_write
+from shardsdk.testing.patching import copy_tree, patched
+from shardsdk.testing.requests import carry_out
 from shardsdk.testing.selecting import check_fields, matcher
+from shardsdk.testing.shapes import Shape, shape_of
 from shardsdk.testing.strategies import (
     STATUS,
     Object,
     check_held,
     check_kind,
     check_part,
-    check_place,
     check_version,
+    content_of,
     has_generation,
     has_status,
     is_builtin,
@@ -87,43 +89,18 @@ class MemoryServer:
     filters_shards: bool = True
     #: Custom resources that have no status, and who says so.
     without_status: dict[GroupResource, str] = field(default_factory=dict)
-    #: The schema of a custom resource, of the whole object; `None`: nobody knows, and an apply may empty any map of it.
+    #: The schema of a custom resource, of the whole object; `None`: nobody knows, an apply may empty any map of it, and
+    #: every list is one field.
     schema_of: Callable[[Resource], Mapping[str, Any] | None] = lambda resource: None
+
     #: Called after every change.
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
+    #: Whether clients are served a type; requests for any other are answered with 404.
+    serves: Callable[[Resource], bool] = lambda resource: True
 
     def execute(self, operation: Operation[Any]) -> Object | None:
         """Carry out one operation; the object as it is then, `None` after a deletion.  Raises: as an API server."""
-        resource, name, namespace = operation.resource, operation.name, operation.namespace
-        body: Any = operation.body
-        check_place(operation.verb, resource, name, namespace)
-        check_envelope(operation)
-        match operation.verb:
-            case "get":
-                return self.get(resource, name, namespace)
-            case "create" if resource == ACCESS_REVIEWS:
-                return {"status": {"allowed": True}}
-            case "create":
-                return self.create(resource, body, namespace)
-            case "patch" if operation.kind is PatchKind.APPLY:
-                if not (body.get("metadata") or {}).get("name") and self.find(resource, name, namespace) is None:
-                    raise BadRequest(f"{resource.plural}: name must be provided", status=400, reason="BadRequest")
-                return self.apply(
-                    resource, name, namespace, body, operation.field_manager or "",
-                    force=operation.force, subresource=operation.subresource,
-                )  # fmt: skip
-            case "patch":
-                return self.patch(resource, name, namespace, body, operation.kind, operation.subresource)
-            case "update":
-                return self.update(resource, body, namespace, operation.subresource)
-            case "delete":
-                conditions = body.get("preconditions", {})
-                version, uid = conditions.get("resourceVersion"), conditions.get("uid")
-                propagation = body.get("propagationPolicy")
-                self.delete(resource, name, namespace, resource_version=version, uid=uid, propagation=propagation)
-                return None
-            case _:
-                assert_never(operation.verb)
+        return carry_out(self, operation)
 
     # -- reading ----------------------------------------------------------
 
@@ -158,14 +135,21 @@ class MemoryServer:
 
     # -- writing -----------------------------------------------------------
 
-    def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
-        """An object without a status: that is written later.  Raises: AlreadyExists, Invalid, ServerError."""
+    def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, manager: str = ""
+    ) -> Object:
+        """An object without a status: that is written later.  `manager`: whose its fields are; empty: nobody's.
+
+        Raises: AlreadyExists, Invalid, ServerError.
+        """
         check_new(body)
-        return self._add(resource, body, namespace, partial(kept_of, resource, None))
+        return self._add(resource, body, namespace, partial(kept_of, resource, None), manager)
 
     def arrange(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
-        """An object with its status, in one step: what a test begins with.  Raises: AlreadyExists, Invalid."""
-        return self._add(resource, body, namespace, lambda made: made if self.has_status(resource) else said_of(made))
+        """An object with its status and owners, in one step: what a test begins with.  Raises: as `create`."""
+        return self._add(
+            resource, body, namespace, lambda made: made if self.has_status(resource) else said_of(made), None
+        )
 
     def rearrange(self, resource: Resource, name: str, namespace: str | None, body: Mapping[str, Any]) -> Object:
         """A merge patch of an object and of its status, each where it is written.  Raises: as `patch`."""
@@ -182,20 +166,15 @@ class MemoryServer:
         body: Body,
         kind: PatchKind = PatchKind.MERGE,
         subresource: str = "",
+        manager: str = "",
     ) -> Object:
-        """A patch of the status changes nothing else, any other no status.
+        """A patch of the status changes nothing else, any other no status.  `manager`: whose the changed fields are.
 
         Raises: NotFound, Conflict, Invalid.
         """
         check_part(resource, subresource, self.without_status)
-        there = self.get(resource, name, namespace)
-        if isinstance(body, Mapping):
-            wanted = merge(there, body)
-        elif kind is PatchKind.JSON:
-            wanted = apply_json_patch(there, body)
-        else:
-            raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
-        return self._replace(resource, name, namespace, wanted, subresource)
+        wanted = patched(self.get(resource, name, namespace), body, kind)
+        return self._replace(resource, name, namespace, wanted, subresource, manager)
 
     def apply(
         self,
@@ -217,35 +196,43 @@ class MemoryServer:
         check_part(resource, subresource, self.without_status)
         check_place_in(body, name, namespace)
         current = self.find(resource, name, namespace)
-        typed = is_builtin(resource)
-        said = meant_by(said_of(dict(body), subresource), current or {}, typed=typed)
+        typed, said = is_builtin(resource), said_of(dict(body), subresource)
+        writer, shape = self._writer(resource, manager, subresource), self._shape(resource)
         if subresource:
             said["metadata"] = naming_of(said.get("metadata") or {})
-        elif current is None:
-            applied = note_apply({**said, "metadata": {"name": name, **(said.get("metadata") or {})}}, manager)
-            return self._make(resource, applied, namespace, lambda made: note_others(kept_of(resource, None, made)))
-        there, schema_of = self.get(resource, name, namespace), partial(self.schema_of, resource)
-        wanted = apply_patch(there, said, manager, subresource, force=force, typed=typed, schema_of=schema_of)
-        return self._replace(resource, name, namespace, wanted, subresource, applied=True)
+        check_applied(said, shape)
+        if current is None and not subresource:
+            said["metadata"] = {"name": name, **(said.get("metadata") or {})}
+            applied = note_apply(said, writer, shape, typed=typed)
+            return self._make(resource, applied, namespace, partial(kept_of, resource, None), None)
+        there, schema = self.get(resource, name, namespace), self.schema_of(resource)
+        wanted = apply_patch(there, said, writer, shape, force=force, typed=typed, schema=schema)
+        return self._replace(resource, name, namespace, wanted, subresource, None)
 
     def update(
-        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, subresource: str = ""
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+        subresource: str = "",
+        manager: str = "",
     ) -> Object:
-        """Raises: NotFound, Conflict, Invalid."""
+        """`manager`: whose the changed fields are.  Raises: NotFound, Conflict, Invalid."""
         check_part(resource, subresource, self.without_status)
         where = body["metadata"].get("namespace") or namespace
         metadata = {**body["metadata"], **({"namespace": where} if where else {})}
         name, namespace = metadata["name"], where if resource.namespaced else None
         if not subresource and is_created_by_updates(resource) and self.find(resource, name, namespace) is None:
             others = {part: value for part, value in metadata.items() if part != "resourceVersion"}
-            return self._make(resource, {**body, "metadata": others}, namespace, partial(kept_of, resource, None))
+            return self._make(
+                resource, {**body, "metadata": others}, namespace, partial(kept_of, resource, None), manager
+            )
         current = self.get(resource, name, namespace)
         wanted = copy.deepcopy({**body, "metadata": metadata})
         for part in ("apiVersion", "kind"):
             wanted[part] = wanted.get(part) or current[part]
-        if (metadata.get("uid") or current["metadata"]["uid"]) != current["metadata"]["uid"]:
-            raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
-        return self._replace(resource, name, namespace, wanted, subresource)
+        check_preconditions(resource, current["metadata"], None, metadata.get("uid"))
+        return self._replace(resource, name, namespace, wanted, subresource, manager)
 
     def delete(
         self,
@@ -264,10 +251,7 @@ class MemoryServer:
         finalizers_of_deletion(propagation, ())
         current = self.get(resource, name, namespace)
         metadata = current["metadata"]
-        if (resource_version or metadata["resourceVersion"]) != metadata["resourceVersion"]:
-            raise Conflict(f"{resource.plural} {namespace}/{name} has changed", status=409, reason="Conflict")
-        if (uid or metadata["uid"]) != metadata["uid"]:
-            raise Conflict(f"{resource.plural} {namespace}/{name} is another one", status=409, reason="Conflict")
+        check_preconditions(resource, metadata, resource_version, uid)
         self.admit_deletion(resource, current)
         key = Key(namespace or "", name)
         stored = self._of(resource)[key]
@@ -284,6 +268,16 @@ class MemoryServer:
 
     # -- inside -------------------------------------------------------------
 
+    def _shape(self, resource: Resource) -> Shape:
+        return shape_of(resource, None if is_builtin(resource) else self.schema_of(resource))
+
+    def _check_unique(self, resource: Resource, made: Object) -> None:
+        if not is_builtin(resource) and self.schema_of(resource) is not None:
+            check_unique(made, self._shape(resource))
+
+    def _writer(self, resource: Resource, manager: str, subresource: str = "") -> Writer:
+        return Writer(manager, subresource, resource.api_version, self._timestamp())
+
     def _timestamp(self) -> str:
         return f"{self.now():%Y-%m-%dT%H:%M:%SZ}"
 
@@ -291,13 +285,18 @@ class MemoryServer:
         return self.objects.setdefault(resource.group_resource, {})
 
     def _make(
-        self, resource: Resource, body: Mapping[str, Any], namespace: str | None, kept: Callable[[Object], Object]
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str | None,
+        kept: Callable[[Object], Object],
+        manager: str | None,
     ) -> Object:
         """An object that is not there, by a write that may find it there."""
         if uid := (body["metadata"] or {}).get("uid"):
             message = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise Conflict(message, status=409, reason="Conflict")
-        return self._add(resource, body, namespace, kept)
+        return self._add(resource, body, namespace, kept, manager)
 
     def _add(
         self,
@@ -305,7 +304,9 @@ class MemoryServer:
         body: Mapping[str, Any],
         namespace: str | None,
         kept: Callable[[Object], Object],
+        manager: str | None = "",
     ) -> Object:
+        """`manager` None: it was applied, and says whose its fields are."""
         check_place_in(body, None, namespace)
         made = copy.deepcopy(dict(body))
         made.setdefault("apiVersion", resource.api_version)
@@ -315,13 +316,18 @@ class MemoryServer:
             metadata.pop("namespace", None)
         elif namespace:
             metadata["namespace"] = namespace
-        made = kept(self.admit("CREATE", resource, None, kept(made)))
+        made = kept(made)
+        made["metadata"] = without_empties(made["metadata"])
+        if manager is not None:
+            made = note_write(None, made, self._writer(resource, manager), self._shape(resource))
+        made = kept(self.admit("CREATE", resource, None, made))
         metadata = made["metadata"] = without_empties(made["metadata"])
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = f"{metadata['generateName']}{self.version:05d}"
         if not metadata.get("name"):
             raise Invalid(f"{resource.plural}: name or generateName is required", status=422, reason="Invalid")
         check_metadata(resource, None, metadata)
+        self._check_unique(resource, made)
         key = Key(metadata.get("namespace") or "", metadata["name"])
         if key in self._of(resource):
             raise AlreadyExists(f"{resource.plural} {key} already exists", status=409, reason="AlreadyExists")
@@ -338,10 +344,10 @@ class MemoryServer:
         name: str,
         namespace: str | None,
         wanted: Object,
-        subresource: str = "",
-        *,
-        applied: bool = False,
+        subresource: str,
+        manager: str | None,
     ) -> Object:
+        """`manager` None: it was applied, and says whose its fields are."""
         key = Key(namespace or "", name)
         current = self._of(resource)[key]
         version = current["metadata"]["resourceVersion"]
@@ -356,15 +362,19 @@ class MemoryServer:
         if (wanted["metadata"].get("uid") or current["metadata"]["uid"]) != current["metadata"]["uid"]:
             raise Invalid(f"{resource.plural} {key}: metadata.uid: field is immutable", status=422, reason="Invalid")
         wanted["metadata"]["resourceVersion"] = version
-        wanted = self.admit("UPDATE", resource, copy.deepcopy(current), wanted)
+        if manager is not None:
+            wanted["metadata"] = without_empties(wanted["metadata"])
+            writer = self._writer(resource, manager, subresource)
+            wanted = note_write(current, wanted, writer, self._shape(resource))
+        wanted = self.admit("UPDATE", resource, copy_tree(current), wanted)
         wanted = {**kept_of(resource, current, wanted, subresource), "apiVersion": current["apiVersion"]}
         metadata = wanted["metadata"] = without_empties({**wanted["metadata"], **naming_of(current["metadata"])})
         check_metadata(resource, current["metadata"], metadata)
         check_held(resource, current, wanted)
+        self._check_unique(resource, wanted)
         if wanted == current:
             return shown_in(resource, current)
-        wanted = note_others(wanted) if applied else note_change(current, wanted)
-        if has_generation(resource) and _spec(wanted) != _spec(current):
+        if has_generation(resource) and content_of(wanted) != content_of(current):
             wanted["metadata"]["generation"] = current["metadata"]["generation"] + 1
         if "deletionTimestamp" in wanted["metadata"] and not wanted["metadata"].get("finalizers"):
             self._remove(resource, key)
@@ -386,7 +396,3 @@ class MemoryServer:
         self.log.append(change)
         for listener in list(self.listeners):
             listener(change)
-
-
-def _spec(thing: Object) -> dict[str, Any]:
-    return {part: value for part, value in thing.items() if part not in ("metadata", "status")}

@@ -49,6 +49,7 @@ from shardsdk.rbac import Right
 from shardsdk.testing.memory import Change, MemoryServer, Object
 from shardsdk.testing.metadata import version_of
 from shardsdk.testing.processes import outside
+from shardsdk.testing.requests import check_served
 from shardsdk.testing.selecting import check_fields
 from shardsdk.testing.strategies import is_builtin, shown_in
 
@@ -94,6 +95,8 @@ class MemoryApi(Api):
         self.fault = Fault.NONE
         #: Told what an API server would ask RBAC for, before each request.
         self.on_request: Callable[[Right], object] | None = None
+        #: Told of each write that was carried out, before the client is.
+        self.on_write: Callable[[Operation[Any]], object] | None = None
         #: Raised instead of executing anything.
         self.error: Exception | None = None
         #: Verbs of all operations, reads as well.
@@ -133,8 +136,7 @@ class MemoryApi(Api):
         if operation.writes:
             self.writes.append((operation.verb, operation.resource.plural, operation.name))
             self.sent.append(operation)
-        execute = partial(self.server.execute, operation)
-        made = await self._call(execute, seconds=seconds, write=operation.writes)
+        made = await self._call(partial(self._execute, operation), seconds=seconds, write=operation.writes)
         if operation.model is NoneType or operation.model is dict:
             return cast("T", made)
         return codec_of(operation.model).decode(_target_of(operation), msgspec.json.encode(made))
@@ -196,6 +198,16 @@ class MemoryApi(Api):
         wanted = GroupResource(group, plural)
         return next((resource for resource in self.served if resource.group_resource == wanted), None)
 
+    def anew(self) -> MemoryApi:
+        """The client of another process on the same way, without a fence; all of them note what they send in one place.
+
+        It has the faults, delays and errors of this one as they are now.
+        """
+        made = MemoryApi(self.server, self.clock, delay=self.delay, lag=self.lag)
+        made.served, made.fault, made.error, made.on_request = self.served, self.fault, self.error, self.on_request
+        made.requests, made.writes, made.sent, made.lists = self.requests, self.writes, self.sent, self.lists
+        return made
+
     @property
     def inflight_writes(self) -> int:
         """How many writes were sent whose outcome is still open."""
@@ -214,17 +226,27 @@ class MemoryApi(Api):
             for verb in verbs:
                 self.on_request(Right(verb, resource.group_resource, part, name, namespace))
 
+    def _execute(self, operation: Operation[Any]) -> Object | None:
+        made = self.server.execute(operation)
+        if operation.writes and self.way.on_write is not None:
+            self.way.on_write(operation)
+        return made
+
     async def _select(self, selection: Selection[Any]) -> tuple[list[Object], int]:
         """What is selected, and the version of the server then."""
         resource, namespace, selector = selection.resource, selection.namespace, self._filter(selection.selector)
         self.lists.append(resource.plural)
-        found: tuple[list[Object], int] = await self._call(
-            lambda: (self.server.select(resource, namespace, selector), self.server.version)
-        )
+
+        def select() -> tuple[list[Object], int]:
+            check_served(self.server, "list", resource)
+            return self.server.select(resource, namespace, selector), self.server.version
+
+        found: tuple[list[Object], int] = await self._call(select)
         return found
 
     def _begin(self, selection: Selection[Any], version: str) -> int:
-        """Where a watch goes on.  Raises: BadRequest, Gone, ServerError for one that cannot."""
+        """Where a watch goes on.  Raises: BadRequest, Gone, NotServed, ServerError for one that cannot."""
+        check_served(self.server, "watch", selection.resource)
         check_fields(selection.resource, selection.selector.fields)
         position = version_of(version)
         self.server.changes(selection.resource, position)

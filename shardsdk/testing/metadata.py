@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from shardsdk.errors import BadRequest, Invalid, ServerError
+from shardsdk.errors import BadRequest, Conflict, Invalid, ServerError
 from shardsdk.protocol.labels import is_label_key, is_label_value
 from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import Resource
@@ -140,8 +140,15 @@ def _is_name(resource: Resource, name: str) -> bool:
 
 
 def without_empties(metadata: Object) -> Object:
-    """The same but for lists and maps that have nothing in them: an API server stores none of those."""
-    return {name: value for name, value in metadata.items() if value or name not in _MAY_BE_EMPTY}
+    """The same but for lists and maps that have nothing in them, and owners that are there twice.
+
+    An API server stores none of those.
+    """
+    kept = {name: value for name, value in metadata.items() if value or name not in _MAY_BE_EMPTY}
+    owners = kept.get("ownerReferences")
+    if isinstance(owners, list) and len(owners) > 1:
+        kept["ownerReferences"] = [each for at, each in enumerate(owners) if each not in owners[:at]]
+    return kept
 
 
 def finalizers_of_deletion(propagation: str | None, finalizers: Sequence[str]) -> list[str]:
@@ -157,3 +164,12 @@ def finalizers_of_deletion(propagation: str | None, finalizers: Sequence[str]) -
 def naming_of(metadata: Object) -> Object:
     """What names an object, and which it has to be."""
     return {part: metadata[part] for part in ("name", "namespace", "uid", "resourceVersion") if part in metadata}
+
+
+def check_preconditions(resource: Resource, metadata: Object, version: str | None, uid: str | None) -> None:
+    """Raises: Conflict for an object of another version, or another object, than it has to be; empty: any."""
+    about = f"{resource.plural} {metadata.get('namespace')}/{metadata['name']}"
+    if (version or metadata["resourceVersion"]) != metadata["resourceVersion"]:
+        raise Conflict(f"{about} has changed", status=409, reason="Conflict")
+    if (uid or metadata["uid"]) != metadata["uid"]:
+        raise Conflict(f"{about} is another one", status=409, reason="Conflict")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,10 @@ from shardsdk.operator.failures import Permanent
 from shardsdk.queueing.raised import as_exception, is_failure, is_refresh, meant_by
 from shardsdk.queueing.sources import MapFunc, as_request
 from shardsdk.queueing.workers import Done, Outcome, checked
+from shardsdk.reconcile.calls import returned_by
 from shardsdk.reconcile.spec import ControllerSpec
 from shardsdk.reconcile.threads import call_any
+from shardsdk.testing.unchanged import looking_only
 
 
 class Noted:
@@ -21,37 +23,44 @@ class Noted:
     def __init__(self) -> None:
         #: What each reconcile returned or raised, with the object's name, in order.
         self.outcomes: list[tuple[str, Outcome | Exception | None]] = []
-        #: What mappings raised, in order.
+        #: What mappings raised, and what is wrong with indexes and predicates, in order.
         self.of_mappings: list[Exception] = []
         #: How many reconciles run.
         self.running = 0
+        #: What was begun before it changed is not noted any more.
+        self._life = 0
         #: The last reconcile that was begun, in words.
         self.last = "nothing was reconciled"
 
     def watched(self, spec: ControllerSpec[Any]) -> ControllerSpec[Any]:
         """The same controller; what its functions return or raise, with all that is done around them, is noted."""
+        life = self._life
 
         async def call(context: Any) -> Outcome | None:
             self.running += 1
             self.last = f"{spec.title!r} reconciled {context.request} last"
             try:
-                if spec.around is not None:
-                    outcome = await spec.around(context, lambda function: call_any(function, context))
-                else:
-                    outcome = await call_any(spec.function, context)
+                outcome: Outcome | None = await self._call(spec, context)
                 checked(outcome or Done(), spec.title)
             except BaseException as error:
-                if is_failure(error):
+                if is_failure(error) and life == self._life:
                     self.outcomes.append((context.request.name, as_exception(error)))
                 raise
             else:
-                self.outcomes.append((context.request.name, outcome))
+                if life == self._life:
+                    self.outcomes.append((context.request.name, outcome))
                 return outcome
             finally:
-                self.running -= 1
+                self.running -= life == self._life
 
-        mapped = tuple(replace(each, mapping=self._noting(each.mapping)) for each in spec.watched)
-        return replace(spec, function=call, around=None, watched=mapped)
+        watching = looking_only(spec, self.of_mappings.append)
+        mapped = tuple(replace(each, mapping=self._noting(each.mapping)) for each in watching.watched)
+        return replace(watching, function=call, around=None, watched=mapped)
+
+    def forget(self) -> None:
+        """The process of all that was `watched` has crashed: nothing of it runs, and nothing more is noted of it."""
+        self._life += 1
+        self.running = 0
 
     @property
     def failures(self) -> list[Exception]:
@@ -61,6 +70,13 @@ class Noted:
         return wrong + self.of_mappings
 
     # -- inside ---------------------------------------------------------------
+
+    @staticmethod
+    async def _call(spec: ControllerSpec[Any], context: Any) -> Any:
+        def call(function: Any) -> Awaitable[Any]:
+            return returned_by(context, call_any(function, context))
+
+        return await (call(spec.function) if spec.around is None else spec.around(context, call))
 
     def _noting(self, mapping: MapFunc) -> MapFunc:
         """The same mapping; a controller logs what it raises, and goes on."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shardsdk.errors import Invalid
+from shardsdk.errors import BadRequest, Invalid
+from shardsdk.kube.api import Body, PatchKind
 
 #: Most values are one of these; only what is none is asked whether it is a mapping, which takes its time to tell.
 _SCALARS: Final = (str, int, float)
@@ -21,20 +22,29 @@ def copy_tree(value: Any) -> Any:
     return value
 
 
-def merge(target: Mapping[str, Any], patch: Mapping[str, Any], *, null_is_a_value: bool = False) -> dict[str, Any]:
-    """Apply a JSON merge patch (RFC 7396); where null is a value, nothing is taken away."""
+def patched(target: Mapping[str, Any], body: Body, kind: PatchKind) -> dict[str, Any]:
+    """What a merge patch or a JSON patch makes of an object.  Raises: BadRequest, Invalid."""
+    if isinstance(body, Mapping):
+        return merge(target, body)
+    if kind is PatchKind.JSON:
+        return apply_json_patch(target, body)
+    raise BadRequest(f"a {kind.value} patch is an object", status=400, reason="BadRequest")
+
+
+def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a JSON merge patch (RFC 7396)."""
     merged = dict(target)
     for key, value in patch.items():
-        if value is None and not null_is_a_value:
+        if value is None:
             merged.pop(key, None)
         elif isinstance(value, _SCALARS):
             merged[key] = value
         elif isinstance(value, _MAPPINGS):
             inner = merged.get(key)
             inner = inner if isinstance(inner, _MAPPINGS) else {}
-            merged[key] = merge(inner, value, null_is_a_value=null_is_a_value)
+            merged[key] = merge(inner, value)
         else:
-            merged[key] = copy_tree(value) if null_is_a_value else _without_nulls(value)
+            merged[key] = _without_nulls(value)
     return merged
 
 

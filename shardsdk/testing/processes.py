@@ -125,6 +125,10 @@ class _Gated(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, Any, T]:
         return (yield from self._inner.__await__())
 
+    def __getattr__(self, name: str) -> Any:
+        """Its name, its frame, and whether it runs, for those who show tasks or ask how far they are."""
+        return getattr(self._inner, name)
+
     def _step(self, step: Callable[[], Any]) -> Any:
         if self._process.state is ProcessState.RUNNING or _OPENED.get(asyncio.get_running_loop()):
             self._pending = None
@@ -156,3 +160,8 @@ def outside(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 def open_all_gates(loop: asyncio.AbstractEventLoop) -> None:
     """Let every task of `loop` take steps again, so that it can be cleaned up."""
     _OPENED[loop] = True
+
+
+def forget_processes(loop: asyncio.AbstractEventLoop) -> None:
+    """No task of `loop` is left: what its processes keep refers to it, and would have it stay."""
+    _PROCESSES.pop(loop, None)

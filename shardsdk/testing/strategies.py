@@ -6,7 +6,6 @@ update that names no version; custom resources have both, and take none.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from shardsdk.errors import Invalid, NotFound
 from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.protocol.objects import RBAC_GROUP, GroupResource, Resource
 from shardsdk.reconcile.serverside import with_texts_as_data
+from shardsdk.testing.patching import copy_tree
 
 #: An object as it is stored.
 Object = dict[str, Any]
@@ -67,6 +67,8 @@ _LAX_GROUPS: Final = frozenset(
 )
 #: What stays as it is once an object says that it is immutable.
 _HELD: Final = {"configmaps": ("immutable", "data", "binaryData"), "secrets": ("immutable", "data")}
+#: Maps that are not there while they have nothing in them.
+_MAPS_OF_DATA: Final = {"configmaps": ("binaryData", "data"), "secrets": ("data", "stringData")}
 #: Those of its groups that look like a community's.
 _OWN_GROUPS: Final = frozenset(
     f"{each}.k8s.io"
@@ -151,7 +153,7 @@ def check_kind(resource: Resource, current: Object, wanted: Object) -> None:
 
 def shown_in(resource: Resource, thing: Object) -> Object:
     """A copy of an object in the version of its kind that is asked for, whichever it is stored in."""
-    return {**copy.deepcopy(thing), "apiVersion": resource.api_version}
+    return {**copy_tree(thing), "apiVersion": resource.api_version}
 
 
 def said_of(body: Object, subresource: str = "") -> Object:
@@ -161,9 +163,16 @@ def said_of(body: Object, subresource: str = "") -> Object:
     return {name: value for name, value in body.items() if name != STATUS}
 
 
+def content_of(thing: Object) -> Object:
+    """What generations count changes of."""
+    return {part: value for part, value in thing.items() if part not in ("metadata", STATUS)}
+
+
 def kept_of(resource: Resource, current: Object | None, wanted: Object, subresource: str = "") -> Object:
     """What is stored of a write: the status, or all but that, beside what there is; `current` None: it is new."""
-    wanted = dict(with_texts_as_data(resource, wanted))
+    maps = _MAPS_OF_DATA.get(str(resource.group_resource), ())
+    given = with_texts_as_data(resource, wanted)
+    wanted = {part: value for part, value in given.items() if value or part not in maps}
     if not resource.namespaced:
         wanted["metadata"] = {name: value for name, value in wanted["metadata"].items() if name != "namespace"}
     if current is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -12,9 +13,10 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, crd_of, resource_of
 from shardsdk.kinds.declaration import declaration_of
 from shardsdk.kube.decoding import codec_of
-from shardsdk.protocol.objects import GroupResource, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.reconcile.spec import ControllerSpec
 from shardsdk.testing.memory import Object
+from shardsdk.testing.strategies import is_builtin
 
 
 def resource_named(kind: Resource | type[Kind]) -> Resource:
@@ -49,15 +51,16 @@ def schemas_of(specs: Iterable[ControllerSpec[Any]]) -> Callable[[Resource], Map
     sources = [each for spec in specs for each in spec.resources]
     classes = {each.resource.group_resource: each.model for each in sources if _is_custom(each.model)}
 
-    def schema_of(resource: Resource) -> Mapping[str, Any] | None:
+    @cache  # it is asked for at each write
+    def schema_of(which: GroupResource) -> Mapping[str, Any] | None:
         try:
-            model = classes.get(resource.group_resource)
+            model = classes.get(which)
             versions = crd_of(model)["spec"]["versions"] if model else ()
         except ConfigurationError:
             return None
         return next((each["schema"]["openAPIV3Schema"] for each in versions), None)
 
-    return schema_of
+    return lambda resource: schema_of(resource.group_resource)
 
 
 def _is_custom(model: Any) -> bool:
@@ -70,6 +73,12 @@ def _is_without(model: Any) -> bool:
 
 class Served(list[Resource]):
     """What a rig's API server serves: what it is told of, and Kubernetes' own kinds."""
+
+    def has(self, resource: Resource, definitions: Iterable[Object] = ()) -> bool:
+        """Whether it is one of them, in any version, or of these CustomResourceDefinitions."""
+        told = {each.group_resource for each in super().__iter__()}
+        told |= {GroupResource(each["spec"]["group"], each["spec"]["names"]["plural"]) for each in definitions}
+        return is_builtin(resource) or resource.group_resource in (*told, CLUSTERRINGS.group_resource)
 
     def __iter__(self) -> Iterator[Resource]:
         yield from super().__iter__()

@@ -44,7 +44,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 import msgspec
 
 from shardsdk.errors import ShardingError
-from shardsdk.testing.processes import open_all_gates, process_task_factory
+from shardsdk.testing.processes import forget_processes, open_all_gates, process_task_factory
 from shardsdk.testing.threads import Threads
 
 T = TypeVar("T")
@@ -340,6 +340,7 @@ def run_virtual(
             loop.strict = False
             open_all_gates(loop)
             _end_tasks(loop)
+            forget_processes(loop)
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:

@@ -17,7 +17,7 @@ _INSTANCE: Final = "in-memory"
 
 
 def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
-    """The server and the clock of `api`, which is a shard's client; those of unsharded work are added to `others`.
+    """The server and the clock of `api`, which is a shard's client; all others are added to `others`.
 
     Leases are renewed whatever is wrong with `api`, as a keeper's own connection may do, so that a test says by itself
     when one is lost.
@@ -25,7 +25,9 @@ def world_in(api: MemoryApi, others: list[MemoryApi], rng: Random) -> World:
 
     @asynccontextmanager
     async def keeper() -> AsyncIterator[Api]:
-        yield MemoryApi(api.server, api.clock)
+        made = MemoryApi(api.server, api.clock)
+        others.append(made)
+        yield made
 
     @asynccontextmanager
     async def connect(lease: ShardLease) -> AsyncIterator[Api]:

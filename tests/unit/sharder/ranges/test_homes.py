@@ -265,7 +265,7 @@ async def test_a_definition_that_drops_the_namespaces_is_not_written_again_and_a
             return patch(of, name, namespace, drop(body), *args, **said)
 
         monkeypatch.setattr(server, "patch", patch_less)
-        monkeypatch.setattr(server, "create", lambda of, body, namespace=None: create(of, drop(body), namespace))
+        monkeypatch.setattr(server, "create", lambda of, body, *more: create(of, drop(body), *more))
         async with sharder(world.ring.stage):
             a, c = world.start("a"), world.start("c")
             await world.until_held(a, c)

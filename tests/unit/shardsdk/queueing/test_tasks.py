@@ -13,6 +13,7 @@ import pytest
 from shardsdk.queueing.metrics import ControllerMetrics, Metrics
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.workers import RequeueAfter, WorkerPool
+from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 Reconcile = Callable[[str], Awaitable[RequeueAfter | None]]
@@ -233,6 +234,35 @@ async def test_a_factory_that_begins_tasks_at_once_changes_nothing(clock: Virtua
             await asyncio.sleep(0)
             turns.append(len(seen))
         assert len(turns) >= 10
+
+
+@in_virtual_time
+async def test_a_reconcile_takes_no_step_while_its_process_stands_still(clock: VirtualClock) -> None:
+    """What simulations pause and kill are processes with all that runs in them."""
+    steps: list[str] = []
+
+    async def reconcile(item: str) -> None:
+        for number in range(3):
+            steps.append(f"{item}{number}")
+            await clock.sleep(1)
+
+    async def program() -> None:
+        async with running(clock, reconcile) as (pool, task):
+            pool.queue.add("a")
+            await task
+
+    process = Process("shard")
+    process.start(program())
+    await clock.sleep(1.5)
+    process.pause()
+    await clock.sleep(60)
+    assert steps == ["a0", "a1"]
+    process.resume()
+    await clock.sleep(0)
+    assert steps == ["a0", "a1", "a2"]
+    process.kill()
+    await clock.sleep(60)
+    assert steps == ["a0", "a1", "a2"]
 
 
 @in_virtual_time

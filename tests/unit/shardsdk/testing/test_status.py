@@ -53,7 +53,7 @@ def test_what_an_operator_writes_of_a_status_beside_it_is_lost_as_in_a_cluster()
 
     @operator.reconcile(Site)
     async def site(ctx: Context[Site]) -> None:
-        await ctx.patch(Site, "a", {"spec": {"size": 2}, "status": {"ready": 5}})
+        await ctx.api.patch(Site.resource, "a", ctx.namespace, {"spec": {"size": 2}, "status": {"ready": 5}})
 
     operator.needs(Site, "patch")
     rig = drive(operator, [Site("a", Spec(), Status(3))])

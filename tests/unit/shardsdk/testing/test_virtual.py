@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import threading
+import weakref
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -286,6 +290,34 @@ def test_a_killed_process_runs_no_cleanup_while_the_scenario_lasts() -> None:
         return list(steps)
 
     assert run_virtual(scenario) == []
+
+
+def test_the_tasks_of_a_process_are_shown_as_all_others() -> None:
+    async def wait_in_vain() -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(clock: VirtualClock) -> None:
+        task: Any = Process("p").start(wait_in_vain())
+        await asyncio.sleep(1)
+        assert inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_SUSPENDED
+        await task
+
+    with pytest.raises(Deadlock, match=r"wait_in_vain\(\) running at .*test_virtual"):
+        run_virtual(scenario)
+
+
+def test_nothing_is_kept_of_a_scenario_whose_process_was_killed() -> None:
+    async def scenario(clock: VirtualClock) -> weakref.ref[asyncio.AbstractEventLoop]:
+        process = Process("p")
+        process.start(asyncio.sleep(2))
+        await asyncio.sleep(1)
+        process.kill()
+        await asyncio.sleep(60)
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = run_virtual(scenario)
+    gc.collect()
+    assert loop() is None
 
 
 def test_what_the_world_does_for_a_process_goes_on_without_it() -> None:
