@@ -21,8 +21,6 @@ def build_application(endpoint: ASGIApp) -> FastAPI:
     """The application around the bare ASGI `endpoint`, which finds the ring in the scope's `path_params`."""
     app = FastAPI(
         telemetry={"tracing": False, "metrics": False, "logs": False},
-        docs_url=None,
-        redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers={404: _wrong_path, 405: _wrong_method},

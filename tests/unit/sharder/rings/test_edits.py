@@ -223,6 +223,7 @@ async def test_an_edited_spec_that_cannot_be_looked_up_is_said_not_to_be_in_forc
         await stage.until(lambda: told(stage)[:2] == (3, "False"), seconds=2)
         api.away = False
         await stage.until(lambda: told(stage)[:2] == (3, "True"), seconds=15)
+        assert (len(stage.events.of("Served")), stage.events.of("Granted")) == (1, []), "nobody was told that it is not"
         await stage.until(lambda: stage.draining(OWNERS, "it"), seconds=15)
 
 

@@ -92,7 +92,7 @@ async def test_of_a_resource_that_was_listed_by_mistake_and_without_rights_nothi
         edit(stage, ALONE, MISTAKE)
         await stage.until(lambda: stage.condition("Ready") == "False")
         stage.create(CHILDREN, thing("not-ours"))
-        await stage.pass_time(10)
+        await stage.pass_time(60)
         assert stage.condition("PermissionsGranted") == "False"
         assert reason(stage, "Settled") == ("Unknown", "WaitsForRights")
         assert "ring settled" not in caplog.messages

@@ -163,3 +163,21 @@ async def test_a_ring_has_its_own_also_while_one_of_its_resources_is_away(clock:
     stage.set_up(ring(ALONE, {"resource": CHILDREN.plural}), "one")
     async with leading(stage, webhook=WEBHOOK):
         await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None)
+
+
+class ListedLate(HalfServed):
+    """Which configurations there are takes its time to be listed."""
+
+    async def read_events(self, selection: Any, options: Any) -> AsyncIterator[Any]:
+        if selection.resource == WEBHOOK_CONFIGURATIONS:
+            await self.clock.sleep(20.0)
+        async for event in super().read_events(selection, options):
+            yield event
+
+
+@in_virtual_time
+async def test_so_it_has_where_nobody_could_tell_at_first_whether_there_is_one(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=ListedLate)
+    stage.set_up(ring(ALONE, {"resource": CHILDREN.plural}), "one")
+    async with leading(stage, webhook=WEBHOOK):
+        await stage.until(lambda: stage.server.find(WEBHOOK_CONFIGURATIONS, NAME) is not None, seconds=24)

@@ -139,5 +139,6 @@ async def call(
         "state": {},
     }
     await app(scope, receive, send)
+    assert [message["type"] for message in sent] == ["http.response.start", *["http.response.body"] * (len(sent) - 1)]
     answer = b"".join(message.get("body", b"") for message in sent[1:])
     return Reply(sent[0]["status"], answer, {name.decode(): value.decode() for name, value in sent[0]["headers"]})

@@ -53,6 +53,7 @@ class Setting:
     seconds: list[float] = field(default_factory=list)
     assigned: list[tuple[str, GroupResource]] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
+    account: str = ""
 
     def build(self) -> AdmissionApp:
         return build_app(
@@ -61,6 +62,7 @@ class Setting:
             clock=self.clock,
             on_outcome=self.note,
             on_assigned=lambda ring, resource: self.assigned.append((ring, resource)),
+            account=lambda: self.account,
             limits=self.limits,
         )
 

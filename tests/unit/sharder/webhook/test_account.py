@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -23,8 +24,9 @@ class Server:
     def __init__(self, *answers: bytes | ShardingError) -> None:
         self._answers: Iterator[bytes | ShardingError] = iter(answers)
 
-    async def raw(self, method: str, path: str, **_: Any) -> bytes:
+    async def raw(self, method: str, path: str, *, body: bytes = b"", **_: Any) -> bytes:
         assert (method, path) == ("POST", PATH)
+        assert json.loads(body) == {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = next(self._answers)
         if isinstance(answer, ShardingError):
             raise answer

@@ -34,7 +34,7 @@ def owner(uid: str = "u-one", **labels: str) -> PartialObject:
     return PartialObject(ObjectMeta(name="one", namespace="default", uid=uid, labels=labels))
 
 
-async def test_a_new_main_object_is_assigned_and_counted() -> None:
+async def test_a_new_main_object_is_assigned_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     setting = Setting(clock=ManualClock(60.0))
     reply = await setting.call(review())
     assert reply.status == 200
@@ -45,6 +45,7 @@ async def test_a_new_main_object_is_assigned_and_counted() -> None:
     assert setting.outcomes == [("checksum", "assigned")]
     assert setting.seconds == [0.0], "of a clock that stands still"
     assert setting.assigned == [("checksum", GroupResource("", "secrets"))]
+    assert told_of(caplog) == []
 
 
 async def test_a_dry_run_is_answered_but_not_counted_as_assignment() -> None:
@@ -117,6 +118,24 @@ async def test_a_removed_label_is_put_back() -> None:
     reply = await setting.call(review(old=old, operation="UPDATE"))
     assert reply.shard == "dead-shard"
     assert setting.outcomes == [("checksum", "restored")]
+    assert setting.assigned == [], "it has its shard already"
+
+
+async def test_an_acknowledgement_takes_the_labels_off() -> None:
+    """Put back, they would have the object drain for ever."""
+    draining = {"name": "one", "namespace": "default", "labels": {LABELS.shard: "old", LABELS.drain: "true"}}
+    setting = Setting()
+    reply = await setting.call(review(old=draining, operation="UPDATE"))
+    assert reply.patch is None
+    assert setting.outcomes == [("checksum", "left_to_placement")]
+
+
+@pytest.mark.parametrize(("account", "shard"), [("sharder", None), ("sharder-of-another-name", "shard-1")])
+async def test_from_a_shard_that_is_there_only_the_sharder_moves_an_object(account: str, shard: str | None) -> None:
+    old, new = ({"name": "one", "namespace": "default", "labels": {LABELS.shard: f"shard-{n}"}} for n in (1, 2))
+    setting = Setting(account=account)
+    reply = await setting.call(review(metadata=new, old=old, operation="UPDATE", userInfo={"username": "sharder"}))
+    assert reply.shard == shard
 
 
 async def test_a_stale_replica_assigns_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -209,7 +228,8 @@ async def test_what_is_no_review_gets_a_400_that_says_so(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", PATH + "/", PATH + "/more", "/webhooks/sharder/ring/x", "/docs", "/openapi.json"]
+    "path",
+    ["/", PATH + "/", PATH + "/more", PATH[: -len("checksum")], "/webhooks/sharder/ring/x", "/docs", "/openapi.json"],
 )
 async def test_a_wrong_path_is_told_the_right_one(path: str) -> None:
     reply = await Setting().call(review(), path=path)
@@ -219,7 +239,7 @@ async def test_a_wrong_path_is_told_the_right_one(path: str) -> None:
 
 async def test_other_methods_are_refused() -> None:
     reply = await Setting().call(b"", method="GET")
-    assert (reply.status, reply.headers["allow"]) == (405, "POST")
+    assert (reply.status, reply.headers["allow"], reply.text) == (405, "POST", "POST an AdmissionReview")
 
 
 async def test_the_application_behind_answers_reviews_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -48,6 +49,16 @@ async def test_many_bodies_together_are_bounded_and_the_bound_is_given_back(capl
     await asyncio.gather(waiting, return_exceptions=True)
     assert (await call(app, review())).shard in SHARDS
     assert setting.outcomes == [("checksum", "too_much"), ("checksum", "assigned")]
+
+
+@pytest.mark.parametrize("body", [review(), review(object={"metadata": {"labels": 7}}), b"no review" * 100])
+async def test_what_was_answered_counts_no_more_whatever_the_answer(body: Any) -> None:
+    setting = Setting(limits=Limits(held_bytes=3000))
+    app = setting.build()
+    replies = [await call(app, body) for _ in range(20)]
+    assert {each.status for each in replies} == {replies[0].status}
+    assert {outcome for _, outcome in setting.outcomes} == {setting.outcomes[0][1]}
+    assert (await call(app, review())).shard in SHARDS
 
 
 async def test_a_body_that_never_ends_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
