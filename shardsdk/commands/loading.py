@@ -18,6 +18,7 @@ from typing import Final
 from shardsdk.commands.program import Program
 from shardsdk.errors import ConfigurationError, ShardingError
 from shardsdk.operator.operator import Operator
+from shardsdk.process.beginning import loading
 from shardsdk.process.manager import Manager
 
 #: What a command can work with, for messages.
@@ -35,7 +36,8 @@ def load(source: str) -> Program:
     Raises: ConfigurationError with what to write instead.
     """
     place, _, variable = source.partition(":")
-    module = _import(place)
+    with loading(place):
+        module = _import(place)
     found = {name: value for name, value in vars(module).items() if isinstance(value, Operator | Manager)}
     if variable:
         if variable not in found:

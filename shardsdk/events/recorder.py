@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import re
 from collections import OrderedDict
@@ -27,6 +28,7 @@ from typing import Any, Final
 
 from shardsdk.errors import AlreadyExists, Forbidden, NotFound, RetryRule, ShardingError
 from shardsdk.events.failing import FailingNamespaces
+from shardsdk.events.limits import EventLimits
 from shardsdk.events.similar import Similar
 from shardsdk.kinds.conditions import render_time
 from shardsdk.kube.api import Api
@@ -38,12 +40,14 @@ from shardsdk.protocol.objects import ObjectMeta, Resource
 log: Final = logger_of(__name__)
 
 EVENTS: Final = Resource("", "v1", "events", "Event")
+#: What is stored as those is served as these as well.
+_EVENT_VERSIONS: Final = (EVENTS.api_version, "events.k8s.io/v1")
 #: Where Events about cluster-scoped objects belong.  Source: apiserver, legacyValidateEvent.
 CLUSTER_NAMESPACE: Final = "default"
 #: Source: Kubernetes, events.k8s.io/v1, limits of note and reason.
 MAX_MESSAGE_CHARACTERS: Final = 1024
 MAX_REASON_CHARACTERS: Final = 128
-#: How long writing the last Events may take, where a lease waits for it.
+#: How long the last Events are written, where a lease waits for it, and how long the last of these may take.
 FLUSH_SECONDS: Final = 1.0
 #: What finds no room is told this often at most; the metric counts all.
 TELL_DROPPED_SECONDS: Final = 60.0
@@ -77,28 +81,6 @@ class Regarding:
     def of(cls, resource: Resource, metadata: ObjectMeta) -> Regarding:
         """The object of `resource` with this metadata."""
         return cls(resource.api_version, resource.kind, metadata.name, metadata.namespace, metadata.uid)
-
-
-@dataclass(frozen=True, slots=True)
-class EventLimits:
-    """How much is kept and how often is written.
-
-    Each object may have `burst` Events at once and then one per
-    `seconds_per_event`; meanwhile repeats are counted together.
-    """
-
-    pending: int = 512
-    pending_per_object: int = 10
-    remembered: int = 1024
-    burst: int = 25
-    seconds_per_event: float = 30.0
-    attempts: int = 5
-    retry_seconds: float = 1.0
-    #: More messages than these for one reason about one object are combined, until it has been quiet for so long.
-    similar: int = 10
-    similar_within_seconds: float = 600.0
-    #: An Event that was not repeated for so long gets a successor: the API server forgets it after an hour.
-    repeat_within_seconds: float = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +142,7 @@ class EventRecorder:
         self._failing = FailingNamespaces(rng, self._limits.retry_seconds, self._limits.remembered)
         self._similar = Similar(self._limits.similar, self._limits.similar_within_seconds, self._limits.remembered)
         self._wake = asyncio.Event()
+        self._stopped = False
         self._on_dropped = on_dropped
         #: When dropping for want of room is told, and what has been dropped since it was.
         self._crowding = AtMostEvery(TELL_DROPPED_SECONDS)
@@ -174,6 +157,11 @@ class EventRecorder:
         """
         if event_type not in tuple(EventType):
             self._drop(regarding, reason, 1, f"{event_type!r} is no type of an Event: use EventType.NORMAL or WARNING")
+            return
+        if regarding.kind == EVENTS.kind and regarding.api_version in _EVENT_VERSIONS:
+            # One more for whoever is told of Events to write one about, and so on for ever.
+            fields = {"namespace": regarding.namespace, "object": regarding.name, "reason": reason}
+            log.info("No Event is written about an Event", extra={**fields, "text": _as_text(message)})
             return
         key = _Key(
             regarding,
@@ -200,8 +188,8 @@ class EventRecorder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what is noted, for ever; cancel to stop, then `flush` what is left."""
-        while True:
+        """Write what is noted until stopped, or cancelled; then `flush` what is left."""
+        while not self._stopped:
             self._wake.clear()
             key, wait_seconds = self._find_due()
             if key is not None:
@@ -214,10 +202,19 @@ class EventRecorder:
             except TimeoutError:
                 continue
 
-    async def flush(self) -> None:
-        """Once `run` has ended, write what is left, each with one attempt; what it is cancelled before is dropped."""
+    def stop(self) -> None:
+        """Have `run` end once the write under way has its answer: one that is cut off may still be executed."""
+        self._stopped = True
+        self._wake.set()
+
+    async def flush(self, seconds: float = math.inf) -> None:
+        """Once `run` has ended, write what is left, each with one attempt; none begins after so many seconds.
+
+        What that leaves, or it is cancelled before, is dropped.
+        """
+        until = self._clock.monotonic() + seconds
         try:
-            while self._pending:
+            while self._pending and self._clock.monotonic() < until:
                 key = min(self._pending, key=lambda key: self._delay(key)[0])
                 await self._write(key, self._pending.pop(key), attempts=1)
         finally:
@@ -227,10 +224,10 @@ class EventRecorder:
                 log.warning("events dropped: no time was left for them", extra={"dropped": left})
 
     async def flush_in_passing(self) -> None:
-        """The same, within a second: Events are hints, and nobody waits for them to end."""
+        """The same, within a second, and one more for the write under way: Events are hints, and nobody waits long."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await self.flush()
+            async with asyncio.timeout(2 * FLUSH_SECONDS):
+                await self.flush(FLUSH_SECONDS)
 
     # -- bounds -----------------------------------------------------------
 

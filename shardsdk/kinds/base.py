@@ -135,12 +135,17 @@ def _explain_unknown(cls: type[msgspec.Struct], name: str) -> str:
 def resource_of(kind: type[Kind] | Kind) -> Resource:
     """Where the API server serves objects of this class.
 
-    Raises: ConfigurationError when the class does not say so.
+    Raises: ConfigurationError when the class does not say so, or is no kind at all.
     """
     cls = kind if isinstance(kind, type) else type(kind)
     found = getattr(cls, "resource", None)
     if isinstance(found, Resource):
         return found
+    if not issubclass(cls, Kind):
+        raise ConfigurationError(
+            f"{cls.__qualname__} is no kind: use a class of shardsdk.kinds, or one of your own (a dict is applied by"
+            " server_side_apply, and of an object of the kubernetes package as_kind makes one of a kind)"
+        )
     raise ConfigurationError(
         f"{cls.__qualname__} is bound to no resource: give it `resource = Resource(group, version, plural,"
         " kind)`, or make it a CustomResource with `group=` and `version=`"

@@ -30,8 +30,8 @@ def crd_of(*versions: type[Kind]) -> dict[str, Any]:
     if not versions:
         raise ConfigurationError("crd_of takes the classes of a custom resource, one for each version")
     declared = [declaration_of(version) for version in versions]
+    _check_alike(declared)
     stored = _stored(declared)
-    _check_alike(stored, declared)
     resource = stored.resource
     names: dict[str, Any] = {
         "kind": resource.kind,
@@ -121,14 +121,15 @@ def _stored(declared: list[Declaration]) -> Declaration:
     return said[0]
 
 
-def _check_alike(stored: Declaration, declared: list[Declaration]) -> None:
-    for each in declared:
-        mine, other = stored.resource, each.resource
+def _check_alike(declared: list[Declaration]) -> None:
+    mine, versions = declared[0].resource, [each.resource.version for each in declared]
+    for other in (each.resource for each in declared):
         if (mine.group_resource, mine.kind, mine.namespaced) != (other.group_resource, other.kind, other.namespaced):
             raise ConfigurationError(
                 f"{mine.kind} ({mine.group_resource}) and {other.kind} ({other.group_resource}) are no two versions of"
                 ' one kind: group, plural, scope and `kind="…"` have to be the same'
             )
-    versions = [each.resource.version for each in declared]
     if len(set(versions)) < len(versions):
-        raise ConfigurationError(f"{stored.resource.group_resource}: a version is there twice: {', '.join(versions)}")
+        raise ConfigurationError(
+            f"{mine.group_resource}: a version is there twice: {', '.join(versions)}; write one class for each"
+        )

@@ -55,7 +55,9 @@ class Store(Generic[T]):
 
     def by_index(self, index: str, value: str) -> list[T]:
         """The objects for which `index` yields `value`.  Raises: KeyError for an index that was not declared."""
-        return [self._objects[key] for key in self._buckets[index].get(value, ())]
+        if (buckets := self._buckets.get(index)) is None:
+            raise KeyError(f"no index of these objects is called {index!r}, only {', '.join(self._buckets) or 'none'}")
+        return [self._objects[key] for key in buckets.get(value, ())]
 
     def index_values(self, index: str) -> list[str]:
         """The values under which any object is found."""

@@ -23,9 +23,11 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.server import Access
 from shardsdk.lease import pod
 from shardsdk.lease.election import LeaderElector
 from shardsdk.lease.hold import Hold, watched
+from shardsdk.lease.namesakes import warn_of_namesakes
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
 
@@ -81,6 +83,8 @@ class Candidate:
         self.namespace: str = pod.lease_namespace(
             election.namespace, source, "the election's Lease belongs: pass Election(namespace=…)"
         )
+        #: A server in memory has nobody else.
+        self._in_a_cluster = isinstance(source, Access)
         self._clock = clock
         self._rng = rng
         self._threaded = threaded
@@ -114,12 +118,16 @@ class Candidate:
             release_on_stop=election.release_on_stop,
             settled=self._settle,
         )
-        events = asyncio.create_task(recorder.run(), name="election-events")
+        beside = [asyncio.create_task(recorder.run(), name="election-events")]
+        if self._in_a_cluster:
+            looking = warn_of_namesakes(api, self.namespace, election.name, self._clock)
+            beside.append(asyncio.create_task(looking, name="election-namesakes"))
         try:
             await elector.run(lambda hold: self._lead(hold, lead, elector))
         finally:
-            events.cancel()
-            await asyncio.wait([events])
+            for each in beside:
+                each.cancel()
+            await asyncio.wait(beside)
             if self.lost is None:  # else whatever runs beside it is to be told at once
                 await recorder.flush_in_passing()
 

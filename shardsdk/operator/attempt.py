@@ -42,7 +42,7 @@ from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import SPEC_CHANGE, Failures, Permanent, Retry
 from shardsdk.operator.leftovers import Leftovers, Untold, failures_in, types_of, untrue_types
 from shardsdk.operator.pruning import prune
-from shardsdk.operator.returns import remedy, wrong_status
+from shardsdk.operator.returns import instead, remedy, wrong_status
 from shardsdk.operator.status import cached_object, take_back_failures, write_failure, write_status
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.raised import describe, is_failure, is_quiet, leaves_of
@@ -52,7 +52,7 @@ from shardsdk.reconcile.spec import Call
 
 K = TypeVar("K", bound=Kind)
 
-#: What a reconcile may return besides a status.
+#: What a reconcile may return besides a status, and a clean-up.
 _OUTCOMES: Final = (Done, Requeue, RequeueAfter, Waiting)
 
 
@@ -170,7 +170,13 @@ class Attempts(Generic[K]):
             return None
         if self._clean_up is not None:
             returned = await call(self._clean_up)
-            again = returned if isinstance(returned, Requeue | RequeueAfter) else context.requeued
+            if returned is not None and not isinstance(returned, _OUTCOMES):
+                # It may say that nothing is cleaned up yet, as False and a `Retry` do, and the object would be gone.
+                raise ConfigurationError(
+                    f"the clean-up of {context.controller!r} returned {returned!r}, and the finalizer stays: return"
+                    f" None when it is done, else Requeue() or RequeueAfter(seconds){instead(returned)}"
+                )
+            again = returned if isinstance(returned, Requeue | RequeueAfter | Waiting) else context.requeued
             if again is not None and not isinstance(returned, Done):
                 return again  # not done yet
         # Also that of an operator which had something to clean up once, and has nothing any more.
@@ -186,7 +192,7 @@ class Attempts(Generic[K]):
         raise ConfigurationError(
             f"the reconcile of {context.controller!r} returned {returned!r}, but {wrong_status(kind, self._status)}:"
             f" return {status}, None, Requeue() or RequeueAfter(seconds)"
-            + (remedy(kind, type(returned)) if isinstance(returned, Model) else "")
+            + (remedy(kind, type(returned)) if isinstance(returned, Model) else instead(returned))
         )
 
     async def _failed(self, context: Context[K], thing: K | None, error: BaseException) -> RequeueAfter | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,3 +37,23 @@ class Declaring:
                 f"operator {self._operator!r} has been made a manager of, or runs, so that nothing would come of"
                 f" {what}: declare it before"
             )
+
+
+def does_nothing(operator: str) -> ConfigurationError:
+    """What is wrong with an operator to which nobody has given a function, or none to this one."""
+    main, again = sys.modules.get("__main__"), ""
+    if file := getattr(main, "__file__", None):
+        # As others import it: `python split.py`, and `from split import operator` in what that imports.
+        copies = (name for name, each in tuple(sys.modules.items()) if each is not main and _is_of(each, file))
+        again = next(copies, "")
+    if not again:
+        return ConfigurationError(f"operator {operator!r} does nothing: decorate a function with reconcile(Kind)")
+    return ConfigurationError(
+        f"operator {operator!r} does nothing: {file} was loaded twice, as the program and as the module {again!r}, and"
+        " the functions are that one's: make the Operator in a file of its own, that both import"
+    )
+
+
+def _is_of(module: object, file: str) -> bool:
+    other = getattr(module, "__file__", None)
+    return bool(other) and os.path.abspath(str(other)) == os.path.abspath(file)

@@ -27,7 +27,8 @@ from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.objects.conditions import find_condition, part_of
 from shardsdk.operator.pruning import Managed, ManagedFields
 from shardsdk.protocol.verdict import Verdict
-from shardsdk.reconcile.context import Context, field_owner_of
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.serverside import field_owner_of
 
 #: Until the list is tried again that has failed, and until an object is looked at again of which nothing could be told;
 #: twice as long after each further failure, up to the second.

@@ -35,11 +35,12 @@ from shardsdk.kinds.declaration import declaration_of
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import setup_logging_unless_done
-from shardsdk.operator.declaring import Declaring
+from shardsdk.operator.declaring import Declaring, does_nothing
 from shardsdk.operator.indexes import Indexes, indexes_of
 from shardsdk.operator.permissions import Permissions, permissions_of, serving_rules
 from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, check_unique, status_of
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
+from shardsdk.process.beginning import check_may_run
 from shardsdk.process.changeover import OtherForm
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import exit_code_for
@@ -349,7 +350,7 @@ class Operator:
         self._check(ring)
         given = {"watch_namespace": self.watch_namespace, "timings": self._timings, "program": self.name, **settings}
         if not self._reconcilers and not self._tasks and not self._webhooks.all:
-            raise ConfigurationError(f"operator {self.name!r} does nothing: decorate a function with reconcile(Kind)")
+            raise does_nothing(self.name)
         manager = Manager(ring or self.ring, **self._elected(given))
         # One that is a shard and stands for election as well has both forms' leases: nobody can tell whose they are.
         if (manager.ring is None) is not (manager.election is None):
@@ -369,8 +370,9 @@ class Operator:
     def run(self, *, ring: str = "", webhooks: Serving | None = None, **settings: Any) -> NoReturn:
         """Be the process: run until a signal, a lost lease or a failure; see `manager`.
 
-        Raises: SystemExit with an `ExitCode`.
+        Raises: SystemExit with an `ExitCode`; ConfigurationError where it is not to run, as `Manager.run`.
         """
+        check_may_run()
         try:
             manager = self.manager(ring=ring, webhooks=webhooks, **settings)
         except ConfigurationError as error:

@@ -37,9 +37,10 @@ from shardsdk.operator.returns import check_returns, no_requests, requests_of
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
-from shardsdk.reconcile.context import Context, field_owner_of
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.serverside import field_owner_of
 from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, WatchSpec, check_mapping
-from shardsdk.reconcile.threads import is_async
+from shardsdk.reconcile.threads import check_no_generator, is_async
 
 K = TypeVar("K", bound=Kind)
 W = TypeVar("W", bound=Kind)
@@ -386,6 +387,7 @@ def _check(function: Callable[..., Any], declared: Declared) -> None:
 
 def _check_takes_context(function: Callable[..., Any], kind: type[Kind]) -> None:
     """Raises: ConfigurationError."""
+    check_no_generator(function)
     name = getattr(function, "__name__", "reconcile")
     try:
         inspect.signature(function).bind(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -40,11 +41,23 @@ def wrong_status(kind: type[Kind], status: type[Any] | None) -> str:
 
 def remedy(kind: type[Kind], returned: type[Any]) -> str:
     """How a kind of the user's own comes to have `returned` as its status; empty: it is not theirs to change."""
+    if issubclass(returned, Kind):
+        return "; an object such as `ctx.apply` gives is no status: leave out the `return`"
     if not issubclass(kind, CustomResource):
         return ""
     spec = declaration_of(kind).parts.get("spec")
     named = getattr(spec.model, "__name__", "Spec") if spec else "None"
     return f"; write `class {kind.__name__}(CustomResource[{named}, {returned.__name__}], …)`"
+
+
+def instead(returned: object) -> str:
+    """What is to be done with something that no function returns; empty: nobody knows."""
+    if isinstance(returned, BaseException) or (isinstance(returned, type) and issubclass(returned, BaseException)):
+        called = (returned if isinstance(returned, type) else type(returned)).__qualname__
+        return f"; an error is raised: `raise {called}(…)`"
+    if inspect.isawaitable(returned):
+        return "; nothing of what is not awaited has run: write `await` before it"
+    return ""
 
 
 def no_requests(thing: object) -> Iterable[Request]:

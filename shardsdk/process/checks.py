@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.lease.leadership import Candidate, Election
 from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process.beginning import check_not_loading
 from shardsdk.process.health import Check
 from shardsdk.protocol.names import is_dns_label
 from shardsdk.protocol.objects import GroupResource
@@ -70,16 +72,18 @@ def check_specs(specs: Sequence[ControllerSpec[Any]]) -> None:
 def _check_spec(spec: ControllerSpec[Any]) -> None:
     if spec.function is None:
         raise ConfigurationError(f"controller {spec.title!r} has no function: call .reconcile(function)")
+    numbers = {name: getattr(spec, name) for name in ("timeout_seconds", "drain_timeout_seconds", "max_writes")}
+    for name, value in {"concurrency": spec.concurrency, **numbers}.items():
+        if not isinstance(value, Real | None):
+            raise ConfigurationError(
+                f"controller {spec.title!r} has {name}={value!r}, which is no number: of a text, as in os.environ, that"
+                " is int(…) or float(…)"
+            )
     if not 1 <= spec.concurrency <= MAX_CONCURRENCY:
         raise ConfigurationError(
             f"controller {spec.title!r} is to reconcile {spec.concurrency} objects at once: use 1 to {MAX_CONCURRENCY}"
         )
-    limits = {
-        "timeout_seconds": spec.timeout_seconds,
-        "drain_timeout_seconds": spec.drain_timeout_seconds,
-        "max_writes": spec.max_writes,
-    }
-    for name, value in limits.items():
+    for name, value in numbers.items():
         if value is not None and not value > 0:
             raise ConfigurationError(f"controller {spec.title!r} has {name} {value:g}: use more than zero, or none")
 
@@ -164,7 +168,8 @@ def _check_namespaces(*lists: Sequence[str] | None) -> None:
 
 
 def check_first(begun: bool) -> None:
-    """Raises: ConfigurationError for a manager that has `begun` to run before."""
+    """Raises: ConfigurationError for a manager that has `begun` to run before, or while a command loads its program."""
+    check_not_loading()
     if begun:
         raise ConfigurationError("this Manager has run already: make a new one for each run")
 

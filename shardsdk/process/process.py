@@ -23,6 +23,7 @@ from shardsdk.errors import ConfigurationError, LeaseLost, ShardingError
 from shardsdk.kube.cut import hush_cut_connections
 from shardsdk.lease.hold import Hold, watch
 from shardsdk.logs import logger_of
+from shardsdk.process.beginning import check_may_run
 from shardsdk.process.early import SIGNAL_EXIT_BASE, end_at_once, end_by_sigterm
 from shardsdk.process.mainloop import name_threads
 from shardsdk.queueing.exits import tell_exit
@@ -171,13 +172,13 @@ def run_process(main: Coroutine[Any, Any, ExitCode], *, die: Callable[[int, str]
     a program that by then has not begun to end, or that calls this again, has gone on and is left alone.
 
     Raises: what `main` raises, or a `sys.exit()` in a task; what is left has a limit then, too.  ConfigurationError
-    within an event loop.
+    within an event loop, and while a command loads the program.
     """
-    if asyncio._get_running_loop() is not None:
+    try:
+        check_may_run()
+    except ConfigurationError:
         main.close()
-        raise ConfigurationError(
-            "an event loop runs here already, in which nothing can be run to its end: await run_async() there instead"
-        )
+        raise
     end_by_sigterm()
     raise_file_limit()
     closed = threading.Event()

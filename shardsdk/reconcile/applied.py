@@ -48,12 +48,16 @@ def state_of(thing: Kind) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One apply: digests of what was sent and of what the answer showed, and the version of that."""
+    """One apply: digests of what was sent and of what the answer showed, and the version of that.
+
+    `put_back`: so many times the same was sent before, and has changed what somebody else had made of it.
+    """
 
     sent: bytes
     state: bytes
     version: str
     generation: int
+    put_back: int = 0
 
 
 class Applied:
@@ -83,6 +87,8 @@ class AppliedFor:
         # The very dict: what is noted after `forget` is noted nowhere.
         self._records = records.setdefault(uid, {})
         self.names: Final[set[Child]] = set()
+        #: What this reconcile has applied without giving it a name.
+        self._unnamed: dict[Child, bytes] = {}
 
     def holds(self, child: Child, sent: bytes, seen: Kind) -> bool:
         """Whether applying that again would change nothing of `seen`, the object as the cache has it."""
@@ -96,14 +102,32 @@ class AppliedFor:
         self._records[child] = replace(known, version=metadata.resource_version)
         return True
 
-    def forget(self, child: Child) -> None:
-        """It is about to be written: whatever comes of that, the next apply is sent."""
-        self._records.pop(child, None)
+    def begin(self, child: Child, sent: bytes) -> bool:
+        """What was given no name is to be applied; `False`: this reconcile has applied something else like that."""
+        return self._unnamed.setdefault(child, sent) == sent
 
-    def note(self, child: Child, sent: bytes, made: Kind) -> None:
-        """It was applied, and the answer shows it as `made`."""
-        metadata = made.metadata
-        self._records[child] = Record(sent, state_of(made), metadata.resource_version, metadata.generation)
+    def fail(self, child: Child) -> None:
+        """That has failed: something else may be applied instead."""
+        self._unnamed.pop(child, None)
+
+    def forget(self, child: Child) -> Record | None:
+        """It is about to be written: whatever comes of that, the next apply is sent.  What was known of the last."""
+        return self._records.pop(child, None)
+
+    def note(
+        self, child: Child, sent: bytes, made: Kind, before: Record | None = None, seen: Kind | None = None
+    ) -> int:
+        """It was applied, and the answer shows it as `made`.
+
+        How often that has put back what somebody else had changed: `before` is what was known of the apply
+        before, `seen` the object as it was found.  0: it has not.
+        """
+        metadata, state = made.metadata, state_of(made)
+        same = before is not None and before.sent == sent
+        puts_back = same and seen is not None and seen.metadata.uid == metadata.uid and state_of(seen) != state
+        put_back = (before.put_back if before is not None and same else 0) + puts_back
+        self._records[child] = Record(sent, state, metadata.resource_version, metadata.generation, put_back)
+        return put_back if puts_back else 0
 
     def keep_named(self) -> None:
         """The reconcile has ended well: what it did not apply is not remembered any longer."""

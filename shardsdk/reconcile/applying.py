@@ -16,13 +16,20 @@ from shardsdk.cache.objects import Request, private_copy
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, body_of
 from shardsdk.kube.api import Api
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import ObjectMeta, Resource
 from shardsdk.reconcile.applied import AppliedFor, digest_of
+from shardsdk.reconcile.changed import changed_fields, is_told
+from shardsdk.reconcile.passedover import check_no_status
 from shardsdk.reconcile.references import second_controller, set_controller_reference
 from shardsdk.reconcile.serverside import send_apply
 
 K = TypeVar("K", bound=Kind)
 
+log: Final = logger_of(__name__)
+
+#: So many times an apply of the same has put back what somebody else had changed, and there is a warning.
+PUT_BACK: Final = 50
 #: What of an object's metadata is for whoever applies it to say; the rest is the API server's.
 _METADATA: Final = ("name", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
 
@@ -42,7 +49,8 @@ def body_to_apply(main: Resource, owner: ObjectMeta, resource: Resource, thing: 
         )
     kept = {name: metadata[name] for name in _METADATA if name in metadata}
     whole = {**body, "metadata": {"name": owner.name, **kept}}
-    whole.pop("status", None)
+    if (status := whole.pop("status", None)) is not None:
+        check_no_status(thing, metadata.get("uid"), status)
     return set_controller_reference(main, owner, resource, whole)
 
 
@@ -92,14 +100,37 @@ async def apply(
     resource, metadata = cache.resource, body["metadata"]
     request = Request(metadata.get("namespace") or "", metadata["name"])
     child, sent = (resource.group_resource, request), digest_of(body)
+    # One that has a name may be what was read, or made a moment ago, with a change.
+    if not thing.metadata.name and not applied.begin(child, sent):
+        raise ConfigurationError(
+            f"a {resource.kind} without a name is applied twice in one reconcile, with other fields; both are called"
+            f" {request.name}, like their owner, and each would take away what only the other has, for ever: apply all"
+            f' fields at once, or give one a name, {resource.kind}("…", …): another, or the owner\'s if one is meant'
+        )
     applied.names.add(child)
-    seen = cache.peek(request)
-    if type(seen) is model and applied.holds(child, sent, seen):
+    cached = cache.peek(request)
+    seen = cached if type(cached) is model else None
+    if seen is not None and applied.holds(child, sent, seen):
         return private_copy(seen)
-    applied.forget(child)
-    await check_controller(api, cache, request, main, owner)
-    made = await send_apply(
-        api, resource, request.name, request.namespace or None, body, owner=field_owner, model=model, force=force
-    )
-    applied.note(child, sent, made)
+    before = applied.forget(child)
+    try:
+        await check_controller(api, cache, request, main, owner)
+        made = await send_apply(
+            api, resource, request.name, request.namespace or None, body, owner=field_owner, model=model, force=force
+        )
+    except BaseException:
+        applied.fail(child)
+        raise
+    if is_told(times := applied.note(child, sent, made, before, seen), PUT_BACK):
+        log.warning(
+            "What is applied is changed by somebody else again and again, and put back: have one of the two leave it",
+            extra={
+                "namespace": request.namespace,
+                "object": f"{main.kind} {owner.name}",
+                "applied": f"{resource.kind} {request.name}",
+                "field_owner": field_owner,
+                "times": times,
+                "fields": changed_fields(seen, made),
+            },
+        )
     return made

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity
@@ -23,15 +22,16 @@ from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
 from shardsdk.queueing.workers import RequeueAfter
 from shardsdk.reconcile.applied import Applied, AppliedFor
 from shardsdk.reconcile.applying import apply
+from shardsdk.reconcile.calls import Made, noted
+from shardsdk.reconcile.lookup import find_cache, owned_cache
 from shardsdk.reconcile.ownapi import OwnApi
 from shardsdk.reconcile.ownloop import OwnLoop
+from shardsdk.reconcile.passedover import check_patch
+from shardsdk.reconcile.serverside import field_owner_of
 
 T = TypeVar("T")
 R = TypeVar("R")
 K = TypeVar("K", bound=Kind)
-
-#: Source: Kubernetes, apimachinery, FieldManagerMaxLength.
-MAX_FIELD_OWNER_CHARACTERS: Final = 128
 
 
 class Context(Generic[T]):
@@ -49,6 +49,7 @@ class Context(Generic[T]):
         "_applied",
         "_applies",
         "_caches",
+        "_calls",
         "_cancelled",
         "_fence",
         "_log",
@@ -97,6 +98,8 @@ class Context(Generic[T]):
         self.field_owner: str = field_owner or field_owner_of(self.controller)
         #: What `requeue` was told last.
         self.requeued: RequeueAfter | None = None
+        #: What it was asked for that is to be awaited.
+        self._calls: list[Made] = []
         self._applied = applied
         self._applies: AppliedFor | None = None
         self._log: BoundLogger | None = None
@@ -151,7 +154,7 @@ class Context(Generic[T]):
 
         Raises: ConfigurationError when the controller does not own that kind.
         """
-        cache = self._owned(kind)
+        cache = owned_cache(self._caches, kind, self.controller, self.main)
         found: list[Any] = self._loop.read(lambda: cache.controlled_by(self.metadata.uid))
         return found
 
@@ -169,20 +172,21 @@ class Context(Generic[T]):
         wanted = name or self.name
         return next((child for child in self.children(kind) if request_of(child).name == wanted), None)
 
+    @noted
     async def apply(self, thing: K, *, force: bool = True) -> K:
         """Have this child exist with exactly these fields, by server-side apply; as it is then.
 
         It is called like this object, and in its namespace, unless it says otherwise; this object becomes its
         controller.  A field that was applied before and is not now goes away.  Nothing is sent when the cache shows
         what this controller applied last, and that was the same.  With `force` fields of other owners are taken
-        over, else they are a Conflict.  Its status is not applied.
+        over, else they are a Conflict.  A status is not applied; only what was read may have one.
 
             page = await ctx.apply(ConfigMap(data={"index.html": html}))
 
-        Raises: ConfigurationError (its kind is none that the controller owns, or it is where this object cannot own
-        it), AlreadyOwned, Conflict, Invalid.
+        Raises: ConfigurationError (its kind is none that the controller owns, it is where this object cannot own it,
+        or it has no name, as another one that this reconcile has applied), AlreadyOwned, Conflict, Invalid.
         """
-        cache = self._owned(resource_of(thing), "applies")
+        cache = owned_cache(self._caches, resource_of(thing), self.controller, self.main, "applies")
         self._where(cache.resource, thing.metadata.namespace)
         applied, signed = self._applying(), self.field_owner
         return await apply(self.api, cache, thing, applied, signed, self.main, self.metadata, force=force)
@@ -203,6 +207,7 @@ class Context(Generic[T]):
 
     # -- any objects ---------------------------------------------------------
 
+    @noted
     async def get(self, kind: type[K], name: str = "", namespace: str = "") -> K | None:
         """An object as the API server has it now, by default of this object's name and namespace; `None`: gone.
 
@@ -218,6 +223,7 @@ class Context(Generic[T]):
         except NotFound:
             return None
 
+    @noted
     async def patch(
         self, kind: type[K], name: str, changes: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
     ) -> K:
@@ -225,13 +231,16 @@ class Context(Generic[T]):
 
             await ctx.patch(Deployment, "home", {"spec": {"paused": True}})
 
-        Raises: NotFound, Conflict, Invalid.
+        Raises: ConfigurationError (nothing would come of it: a status without `subresource="status"`, a field by its
+        name in Python), NotFound, Conflict, Invalid.
         """
         resource = resource_of(kind)
+        check_patch(kind, changes, subresource)
         where = self._where(resource, namespace)
         self._forget(resource, name, where)
         return await self.api.patch(resource, name, where, changes, model=kind, subresource=subresource)
 
+    @noted
     async def delete(self, kind: type[Kind] | Kind, name: str = "", namespace: str = "") -> bool:
         """Delete an object, given by kind and name or as it was read (then only that very one); `False`: it is gone.
 
@@ -267,7 +276,7 @@ class Context(Generic[T]):
 
         Raises: ConfigurationError when the controller has nothing to do with that kind.
         """
-        return self._loop.shared(self._find(self._readable, kind, "reads", "among those that it owns or watches"))
+        return self._loop.shared(find_cache(self._readable, kind, self.controller))
 
     def read(self, read: Callable[[], R]) -> R:
         """The answer of `read()`, asked on the event loop's thread.  Raises: ConfigurationError in a forked process."""
@@ -295,7 +304,11 @@ class Context(Generic[T]):
         """A condition for this object's status; `None`: nobody knows whether it holds.
 
         `reason` is a word in CamelCase, `message` a sentence for people.
+
+        Raises: ConfigurationError for another `holds`.
         """
+        if holds not in (True, False, None):
+            raise ConfigurationError(f"ctx.condition({condition_type!r}, {holds!r}, …): give True, False or None")
         status = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}[holds]
         return Condition(condition_type, status, reason, message, observed_generation=self.metadata.generation or None)
 
@@ -348,27 +361,6 @@ class Context(Generic[T]):
 
     # -- inside ------------------------------------------------------------
 
-    def _owned(self, kind: type[Kind] | Resource, does: str = "reads") -> Cache[Any]:
-        return self._find(self._caches, kind, does, "as one that it owns")
-
-    def _find(
-        self, caches: Mapping[GroupResource, Cache[Any]], kind: type[Kind] | Resource, does: str, declared: str
-    ) -> Cache[Any]:
-        """Raises: ConfigurationError when the controller was not declared to look at that kind, or as another class."""
-        resource = kind if isinstance(kind, Resource) else resource_of(kind)
-        cache = caches.get(resource.group_resource)
-        if cache is None:
-            raise ConfigurationError(
-                f"controller {self.controller!r} {does} {resource.kind} objects, but was not told of them: declare"
-                f" {resource.kind} {declared} (owns=[{resource.kind}], or .owns(…))"
-            )
-        if not isinstance(kind, Resource) and cache.model is not kind:
-            raise ConfigurationError(
-                f"controller {self.controller!r} reads {resource.plural} as {kind.__qualname__}, but has them cached as"
-                f" {cache.model.__qualname__}: declare and read them as the same class"
-            )
-        return cache
-
     def _where(self, resource: Resource, namespace: str) -> str | None:
         where = (namespace or self.namespace or None) if resource.namespaced else None
         if where is None and resource.namespaced:  # it would look as if it were gone
@@ -380,15 +372,11 @@ class Context(Generic[T]):
 
     def _forget(self, resource: Resource, name: str, namespace: str | None) -> None:
         """What is written by other means is no longer as it was applied."""
-        self._applying().forget((resource.group_resource, Request(namespace or "", name)))
+        child, applies = (resource.group_resource, Request(namespace or "", name)), self._applying()
+        applies.fail(child)
+        applies.forget(child)
 
     def _applying(self) -> AppliedFor:
         if self._applies is None:
             self._applies = (Applied() if self._applied is None else self._applied).of(self.metadata.uid)
         return self._applies
-
-
-def field_owner_of(controller: str, part: str = "") -> str:
-    """How a controller signs the fields that it applies; `part` stands at the end, however long its name."""
-    owner, part = (re.sub(r"[^\x21-\x7e]", "-", each) for each in (controller, part))
-    return (owner[: max(MAX_FIELD_OWNER_CHARACTERS - len(part), 0)] + part)[:MAX_FIELD_OWNER_CHARACTERS]

@@ -39,7 +39,7 @@ from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 from shardsdk.queueing.raised import describe, meant_by
 from shardsdk.queueing.sources import Feed, RequestSource, Trigger, Watched
-from shardsdk.queueing.workers import Done, Outcome, Waiting, WorkerPool
+from shardsdk.queueing.workers import Done, Outcome, Waiting, WorkerPool, is_soon
 from shardsdk.reconcile.applied import Applied
 from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.context import Context
@@ -48,6 +48,7 @@ from shardsdk.reconcile.explain import Admission, Explanation, Facts, Wait, expl
 from shardsdk.reconcile.handlers import Handlers
 from shardsdk.reconcile.mainresource import MainResource
 from shardsdk.reconcile.ownapi import OwnApi
+from shardsdk.reconcile.rounds import Rounds
 from shardsdk.reconcile.state import Children, ObjectStates
 from shardsdk.reconcile.unfit import UnfitObjects
 from shardsdk.reconcile.writes import OwnWrites
@@ -119,6 +120,7 @@ class Controller(Generic[T]):
         self._unfit = UnfitObjects(name, self._cache.resource, list(self._children.values()), recorder)
         self._expectations = self._make_expectations()
         self._applied = Applied()
+        self._rounds = Rounds(name, clock)
         self._cache.listen(self._on_change)
         self._workers: WorkerPool[Request] = WorkerPool(
             name,
@@ -152,6 +154,7 @@ class Controller(Generic[T]):
             self._barrier,
             self._expectations,
             self._unfit,
+            self._rounds,
             predicate=predicate,
             cancel=self.cancel,
         )
@@ -231,6 +234,7 @@ class Controller(Generic[T]):
             self._states.note_error(request, "")
         if thing is None or isinstance(thing, Waiting):
             return thing
+        self._rounds.begins(request)
         metadata = metadata_of(thing)
         notes = OwnWrites(
             self._cache, self._children, self._expectations, self._barrier, request, metadata.uid
@@ -267,6 +271,7 @@ class Controller(Generic[T]):
                     if context.applied is not None:
                         self._forget_applied(request, metadata.uid)
         except BaseException as error:
+            self._rounds.ended(request, ())
             # Of an object that went meanwhile nobody would ever take it back.
             now = self._cache.peek(request)
             there = now is not None and metadata_of(now).uid == metadata.uid
@@ -278,7 +283,9 @@ class Controller(Generic[T]):
         self._states.note_error(request, ended.error, ended.waits_for)
         if context.applied is not None:
             context.applied.keep_named()
-        return context.requeued if outcome is None or isinstance(outcome, Done) else outcome
+        outcome = context.requeued if outcome is None or isinstance(outcome, Done) else outcome
+        self._rounds.ended(request, () if is_soon(outcome) else notes.versions)
+        return outcome
 
     def _admit(self, request: Request) -> T | Waiting | None:
         """The guard: the freshest cached object, if it may be reconciled now; `None`: not by us.

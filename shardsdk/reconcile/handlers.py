@@ -24,6 +24,7 @@ from shardsdk.queueing.sources import Watched
 from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.expectations import Expectations
 from shardsdk.reconcile.mainresource import MainResource
+from shardsdk.reconcile.rounds import Rounds
 from shardsdk.reconcile.state import ObjectStates
 from shardsdk.reconcile.unfit import UnfitObjects, as_delta
 
@@ -48,6 +49,7 @@ class Handlers(Generic[T]):
         barrier: Barrier,
         expectations: Expectations,
         unfit: UnfitObjects,
+        rounds: Rounds,
         *,
         predicate: Predicate,
         cancel: Callable[[Request], bool],
@@ -60,6 +62,7 @@ class Handlers(Generic[T]):
         self._barrier = barrier
         self._expectations = expectations
         self._unfit = unfit
+        self._rounds = rounds
         self._predicate = predicate
         self._cancel = cancel
         self._listening: list[_Listening] = []
@@ -98,6 +101,7 @@ class Handlers(Generic[T]):
         """A source asks for an object: it is added if the cache has it and `predicate` passes."""
         thing = self._cache.peek(request)
         if thing is not None and self._passes(predicate, Delta(EventKind.GENERIC, thing, thing, initial=False)):
+            self._rounds.heard(request)
             self._queue.add(request, priority)
 
     # -- what changes ---------------------------------------------------------
@@ -118,6 +122,7 @@ class Handlers(Generic[T]):
             return
         if delta.kind is EventKind.ADDED and self._resource.shard is not None:
             self._barrier.arrived(request, metadata_of(delta.object).uid, priority)
+        self._rounds.heard(request, self._cache.resource, delta)
         self._queue.add(request, priority)
 
     def _is_worth_a_reconcile(self, delta: Delta[T]) -> bool:
@@ -156,6 +161,7 @@ class Handlers(Generic[T]):
         for thing in (delta.object, delta.old):
             owner = None if thing is None else owner_of(thing, self._cache.resource)
             if owner is not None:
+                self._rounds.heard(owner, cache.resource, delta)
                 self._queue.add(owner, priority)
 
     def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
@@ -170,11 +176,13 @@ class Handlers(Generic[T]):
         for each in (unfit, before):
             owner = None if each is None else owner_of(PartialObject(each.metadata), self._cache.resource)
             if owner is not None:
+                self._rounds.heard(owner)
                 self._queue.add(owner)
 
     def _on_watched(self, watched: Watched, delta: Delta[Any]) -> None:
         if self._passes(watched.predicate, delta):
             for request in watched.requests(delta):
+                self._rounds.heard(request, watched.cache.resource, delta)
                 self._queue.add(request, Priority.BULK if delta.initial else Priority.FRESH)
 
     def _passes(self, predicate: Predicate, delta: Delta[Any]) -> bool:

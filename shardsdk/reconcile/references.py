@@ -38,6 +38,11 @@ def set_controller_reference(
         if reference.get("uid") == owner.uid:
             continue
         if reference.get("controller"):
+            if f"{reference.get('kind')} {reference.get('name')}" == owned_by:
+                raise AlreadyOwned(
+                    f"{named} has the uid {reference.get('uid')!r} in its owner reference to {owned_by}, whose uid is"
+                    f" {owner.uid!r}: leave ownerReferences out, they are filled in"
+                )
             raise second_controller(named, owned_by, f"{reference.get('kind')} {reference.get('name')}")
         others.append(dict(reference))
     metadata["ownerReferences"] = [*others, controller_reference(main, owner)]

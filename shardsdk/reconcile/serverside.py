@@ -27,6 +27,8 @@ from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.reconcile.ownapi import only_at
 
 SECRETS: Final = GroupResource("", "secrets")
+#: Source: Kubernetes, apimachinery, FieldManagerMaxLength.
+MAX_FIELD_OWNER_CHARACTERS: Final = 128
 #: So many entries are named.
 NAMED: Final = 3
 #: Which entry of a list, by its place or by its keys; several problems are in brackets, too.
@@ -34,6 +36,12 @@ _ENTRY: Final = re.compile(r"(?<=\S)\[[^\]]*\]")
 _NULL: Final = 'Invalid value: "null": '
 #: What is said beside it where the schema has rules.
 _UNCHECKED: Final = re.compile(r'<nil>: Invalid value: "?null"?: some validation rules were not checked[^,\]]*')
+
+
+def field_owner_of(controller: str, part: str = "") -> str:
+    """How a controller signs the fields that it applies; `part` stands at the end, however long its name."""
+    owner, part = (re.sub(r"[^\x21-\x7e]", "-", each) for each in (controller, part))
+    return (owner[: max(MAX_FIELD_OWNER_CHARACTERS - len(part), 0)] + part)[:MAX_FIELD_OWNER_CHARACTERS]
 
 
 async def send_apply(

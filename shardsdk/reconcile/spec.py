@@ -26,7 +26,7 @@ from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import MapFunc, RequestSource
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.threads import is_async
+from shardsdk.reconcile.threads import check_no_generator, is_async
 
 T = TypeVar("T", default=PartialObject)
 
@@ -56,7 +56,8 @@ class TaskSpec:
     """A task of the user's, and where it runs (`None`: where controllers do that say nothing).
 
     It is cancelled `grace_seconds` after `Manager.stopping` has been set, unless it has returned.
-    Raises: ConfigurationError for a plain function: nothing else of the process would run until it returns.
+    Raises: ConfigurationError for a plain function: nothing else of the process would run until it returns; and for one
+    with a `yield`.
     """
 
     name: str
@@ -65,6 +66,7 @@ class TaskSpec:
     grace_seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        check_no_generator(self.function)
         if not is_async(self.function) and not is_async(inspect.unwrap(self.function)):
             raise ConfigurationError(
                 f"task {self.name!r} is a plain function, and would hold up the whole process: write `async def`; what"

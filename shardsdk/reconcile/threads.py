@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.lease.threads import call_plainly, wait_in_thread
 from shardsdk.reconcile.context import Context
 
@@ -32,6 +33,15 @@ def is_async(function: Any) -> bool:
     if isinstance(function, functools.partial):
         return is_async(function.func)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def check_no_generator(function: Any) -> None:
+    """Raises: ConfigurationError for a function with a `yield`: called, it does nothing yet."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"{getattr(function, '__qualname__', repr(function))} has a `yield`, so that a call runs nothing of it:"
+            " write it without"
+        )
 
 
 async def call_any(function: Any, *arguments: Any) -> Any:

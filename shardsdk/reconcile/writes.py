@@ -37,9 +37,12 @@ class OwnWrites:
         self._barrier = barrier
         self._owner = owner
         self._uid = uid
+        #: The versions that it has made.
+        self.versions: list[str] = []
 
     def wrote(self, resource: GroupResource, request: Request, version: str) -> None:
         """The owner is not reconciled again before its cache shows the object at `version`."""
+        self.versions.append(version)
         cache = self._cache_of(resource, request)
         if cache is not None:
             self._expectations.expect(self._owner, cache, request, version)

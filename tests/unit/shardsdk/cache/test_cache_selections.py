@@ -101,7 +101,7 @@ async def test_what_an_index_hands_out_can_be_changed_and_the_cache_does_not(clo
     async with running(cache):
         cache.by_index("team", "red")[0]["data"]["team"] = "spoilt"
         assert cache.by_index("team", "red")[0]["data"]["team"] == "red"
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="no index of these objects is called 'colour', only team"):
             cache.by_index("colour", "red")
 
 

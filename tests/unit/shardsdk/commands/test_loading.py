@@ -12,6 +12,7 @@ import pytest
 from shardsdk.commands.loading import load
 from shardsdk.commands.run import Options, _load
 from shardsdk.errors import ConfigurationError
+from shardsdk.process.process import ExitCode
 
 MANAGER = "from shardsdk import Manager\nmanager = Manager('sites')\n"
 
@@ -59,6 +60,28 @@ def test_a_module_is_found_from_the_current_directory() -> None:
 def test_the_main_part_of_a_file_is_not_run() -> None:
     write("sites.py", MANAGER + "if __name__ == '__main__':\n    raise SystemExit('it runs')\n")
     assert load("sites.py").name == "sites"
+
+
+@pytest.mark.parametrize("runs", ["operator.run()", "operator.manager().run()"])
+def test_a_file_that_runs_while_it_is_loaded_is_refused(runs: str) -> None:
+    """It would be the process, in whatever cluster the kubeconfig names, and no option of the command would count."""
+    text = (
+        "from shardsdk import Operator\nfrom shardsdk.kinds import Secret\noperator = Operator('sites')\n"
+        f"operator.reconcile(Secret)(lambda ctx: None)\n{runs}\n"
+    )
+    write("sites.py", text)
+    write("package/__init__.py", "")
+    write("package/sites.py", text)
+    remedy = 'is only loaded here, and runs what it has: write `if __name__ == "__main__":` above that'
+    assert complaint("sites.py").endswith(f"sites.py, line 5: sites.py {remedy}: `{runs}`")
+    assert complaint("package.sites").endswith(f"sites.py, line 5: package.sites {remedy}: `{runs}`")
+
+
+def test_a_file_that_awaits_its_manager_while_it_is_loaded_does_not_run(caplog: pytest.LogCaptureFixture) -> None:
+    write("sites.py", f"{MANAGER}import asyncio\ncode = asyncio.run(manager.run_async())\n")
+    load("sites.py")
+    assert sys.modules["sites"].code is ExitCode.CONFIGURATION
+    assert "sites.py is only loaded here, and runs what it has" in caplog.text
 
 
 def test_one_of_several_is_named() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shardsdk.errors import AlreadyExists, ConnectionFailed, FenceClosed, Forbidden, NotFound, ShardingError
-from shardsdk.events.recorder import EventLimits, EventRecorder, EventType, Regarding
+from shardsdk.events.limits import EventLimits
+from shardsdk.events.recorder import EventRecorder, EventType, Regarding
 from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, Resource
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from shardsdk.events.recorder import EventLimits, EventRecorder
+from shardsdk.events.limits import EventLimits
+from shardsdk.events.recorder import EventRecorder
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.shardsdk.events.test_events import NORMAL, POD, RING, WARNING, Cluster, make_recorder, running
@@ -62,3 +63,17 @@ async def test_what_is_dropped_is_counted_and_told_once_a_minute(
     told = [vars(line) for line in caplog.records if line.msg == "events dropped: too many wait to be written"]
     assert [(line["object"], line["dropped"]) for line in told] == [("pod-1", 1), ("pod-61", 60)]
     assert metrics.registry.get_sample_value("shardsdk_events_dropped_total") == recorder.dropped == 120
+
+
+@pytest.mark.parametrize("version", ["v1", "events.k8s.io/v1"])
+@in_virtual_time
+async def test_of_an_event_no_event_tells(clock: VirtualClock, version: str, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    recorder = make_recorder(cluster, clock)
+    with caplog.at_level("INFO"):
+        recorder.event(replace(POD, kind="Event", api_version=version), WARNING, "Failed", "no token")
+        recorder.event(replace(POD, kind="Event", api_version="example.com/v1"), WARNING, "Failed", "a concert")
+    await recorder.flush()
+    assert [message for _, message, _ in cluster.shown()] == ["a concert"]
+    assert caplog.text.count("No Event is written about an Event") == 1
+    assert recorder.dropped == 0

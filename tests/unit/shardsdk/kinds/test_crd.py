@@ -372,6 +372,7 @@ def test_several_versions_have_one_that_is_stored() -> None:
         ((New, Elsewhere), "are no two versions of one kind"),
         ((New, Website), "are no two versions of one kind"),
         ((New, Again), "a version is there twice: v1, v1"),
+        ((Again, Again), "a version is there twice: v1, v1"),  # none of which says that it is stored
     ],
 )
 def test_versions_that_do_not_go_together_are_refused(versions: Any, remedy: str) -> None:

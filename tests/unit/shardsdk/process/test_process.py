@@ -363,5 +363,5 @@ async def test_a_process_within_an_event_loop_says_what_to_await_there() -> None
     async def main() -> ExitCode:
         return ExitCode.OK
 
-    with pytest.raises(ConfigurationError, match=r"await run_async\(\) there instead"):
+    with pytest.raises(ConfigurationError, match=r"await run_async\(\) of the manager there .*operator\.manager\(\)"):
         run_process(main())

@@ -45,6 +45,13 @@ def test_a_second_controller_is_refused() -> None:
         set_controller_reference(SECRETS, OWNER, CONFIGMAPS, body)
 
 
+def test_a_reference_to_the_same_owner_with_another_uid_is_told_from_a_second_controller() -> None:
+    written = {"kind": "Secret", "name": "a", "uid": "uid-x", "controller": True}
+    body = {"metadata": {"name": "child", "ownerReferences": [written]}}
+    with pytest.raises(AlreadyOwned, match=r"child has the uid 'uid-x' in .* to Secret a, whose uid is 'uid-a': leave"):
+        set_controller_reference(SECRETS, OWNER, CONFIGMAPS, body)
+
+
 def test_an_owner_in_another_namespace_is_refused() -> None:
     body = {"metadata": {"name": "child", "namespace": "elsewhere"}}
     with pytest.raises(ConfigurationError, match=r"in namespace 'elsewhere', its owner Secret a in 'team'.*finalizer"):

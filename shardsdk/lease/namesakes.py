@@ -1,0 +1,66 @@
+"""Leaders of the same name in other namespaces: two elections, whose winners may reconcile the same objects.
+
+An election is by name and namespace, as client-go's are, and whoever runs an operator that is deployed once more at
+a prompt stands for one in the kubeconfig's namespace.  Nothing keeps the two apart; this says that they are two.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from shardsdk.errors import ShardingError
+from shardsdk.kube.api import Api
+from shardsdk.kube.clock import Clock
+from shardsdk.kube.selectors import Selector
+from shardsdk.lease.claim import describe_holder
+from shardsdk.logs import logger_of
+from shardsdk.protocol.leases import Lease, parse_micro_time
+from shardsdk.protocol.objects import LEASES
+
+log: Final = logger_of(__name__)
+
+#: By so much the clocks of two machines may differ before a leader is taken for one that is gone.
+SKEW_SECONDS: Final = 60.0
+
+
+async def warn_of_namesakes(api: Api, namespace: str, name: str, clock: Clock) -> None:
+    """Say which Leases called `name` are held in other namespaces than `namespace`; one list.
+
+    Says nothing where this process may not list Leases everywhere, which no role of an operator's grants, or the API
+    server does not answer.
+    """
+    try:
+        if not await api.allowed("list", LEASES.group_resource):
+            return
+        selector = Selector(fields=f"metadata.name={name}")
+        async for page in api.pages(LEASES, selector=selector, model=Lease, metadata_only=False):
+            for lease in page:
+                if lease.metadata.namespace != namespace and _is_held(lease, clock.now()):
+                    _tell(lease, namespace)
+    except ShardingError as error:
+        log.debug(
+            "Nobody knows who leads under the same name in other namespaces",
+            extra={"lease": f"{namespace}/{name}", "error": str(error)},
+        )
+
+
+def _is_held(lease: Lease, now: datetime) -> bool:
+    """As far as another machine's time tells."""
+    renewed = parse_micro_time(lease.spec.renew_time)
+    if not lease.holder or renewed is None:
+        return False
+    return (now - renewed).total_seconds() <= lease.duration_seconds + SKEW_SECONDS
+
+
+def _tell(lease: Lease, namespace: str) -> None:
+    there = lease.metadata.namespace
+    log.warning(
+        "A process leads under the same name in another namespace; what both watch is reconciled by both at once",
+        extra={
+            "lease": f"{there}/{lease.metadata.name}",
+            "holder": describe_holder(lease),
+            "remedy": f"`-n {there}` (namespace=) has this process wait for that one, and not lead in {namespace};"
+            " where both are meant to run, have them watch different namespaces, or give one another name",
+        },
+    )
