@@ -48,6 +48,7 @@ def render_leases() -> str:
         "released_by_shard": "Released by its shard",
         "taken_over_by_sharder": "Taken over by the sharder",
         "held_by_fenced_shard": "Held by a shard with the optional annotations (see below)",
+        "held_by_leaving_shard": "The same, about to leave",
         "left_in_restart_grace": "Left to the next process of its name",
     }
     parts = []

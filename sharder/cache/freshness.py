@@ -42,6 +42,9 @@ UNHEARD_ROUNDS: Final = 12
 #: A list that is made anew is left alone for so long, in which it falls back to pages if initial events do not come.
 LISTING_SECONDS: Final = 2 * STREAM_SILENCE_SECONDS
 
+#: How often whoever waits until something is heard looks whether it was.
+LOOK_SECONDS: Final = 0.25
+
 Versions = Mapping[Key, str]
 
 
@@ -82,6 +85,12 @@ class Confirmation:
         """Whether nothing was heard of leases or rings for too long."""
         deadline = self._clock.monotonic() - 2 * self._every_seconds
         return self._rings_heard_at < deadline or self._leases_heard_at < deadline
+
+    async def until_heard(self, most_seconds: float) -> None:
+        """Return once something was heard of both lately, or after so long."""
+        ends_at = self._clock.monotonic() + most_seconds
+        while self.stale and self._clock.monotonic() < ends_at:  # what time makes stale no event tells
+            await self._clock.sleep(LOOK_SECONDS)
 
     @property
     def unheard(self) -> tuple[tuple[GroupResource, ShardingError], ...]:

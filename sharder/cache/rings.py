@@ -186,6 +186,8 @@ class RingCache:
         self._confirmation = Confirmation(
             api, self.ring_informer, self.lease_informer, clock=clock, every_seconds=staleness_seconds / 2
         )
+        #: Returns once this replica is not `stale`, or after so many seconds.
+        self.until_heard: Final = self._confirmation.until_heard
 
     # -- what others read ------------------------------------------------
 
@@ -349,14 +351,15 @@ class RingCache:
         key = (lease.metadata.namespace, lease.metadata.name)
         before = entry.leases.get(key)
         known = before or entry.recall(key)
-        entry.leases[key] = observe(known, lease, self._clock.monotonic(), entry.leases.values())
+        entry.leases[key] = seen = observe(known, lease, self._clock.monotonic(), entry.leases.values())
         # A renewal, and those come all the time, changes nobody's membership but that of a shard that was silent: what
         # it lets go of next, since somebody else was to have it, may be its own again by now.
-        heard = lease.held_by_shard and (before is None or entry.leases[key].observed_at != before.observed_at)
+        heard = lease.held_by_shard and (before is None or seen.observed_at != before.observed_at)
         was_silent = heard and lease.metadata.name in entry.silent
         if was_silent:
             entry.silent -= {lease.metadata.name}
-        if was_silent or before is None or not memberships.counts_the_same(before.lease, lease):
+        crashed = before is not None and seen.history.crashed_at != before.history.crashed_at
+        if was_silent or crashed or before is None or not memberships.counts_the_same(before.lease, lease):
             self._rebuild(entry)
         self._tell_lease(entry, key)
 
@@ -379,11 +382,8 @@ class RingCache:
         old = entry.membership
         leases = [seen.lease for seen in entry.leases.values()]
         now = self._clock.monotonic()
-        unsteady = frozenset(
-            seen.lease.metadata.name
-            for seen in entry.leases.values()
-            if seen.history.crashed_at and is_unsteady(seen.facts, seen.history, now)
-        )
+        crashed = (seen for seen in entry.leases.values() if seen.history.crashed_at)
+        unsteady = frozenset(seen.facts.name for seen in crashed if is_unsteady(seen.facts, seen.history, now))
         new = memberships.build(
             leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent, unsteady=unsteady
         )

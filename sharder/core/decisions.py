@@ -11,9 +11,10 @@ Rules before the table, first match wins:
 3. A draining main object waits for its shard, as long as that is available.
 4. An object that left the ring's scope is drained and released (LEAVING); so is what was a main object and has no key.
 5. Without a place to go (no shard, owner unassigned or on no available shard) it waits.
-6. TABLE; but nothing is drained toward a shard that is not ready, is silent or
-   has just come back from a crash, and what no available shard has goes past a
-   silent one.
+6. TABLE; but nothing is drained toward a shard that is not ready, is silent, is
+   about to leave or has just come back from a crash, and what no available shard
+   has goes past a silent one.  Where an object is to go, none that is about to
+   leave counts, unless all are.
 
 A drain label on a controlled object means nothing: shards acknowledge for main
 objects only.

@@ -73,15 +73,16 @@ class Facts:
     """What can change under a family on its way.
 
     `may_take`: its shard is gone still and its lease held, or nobody has the owner.
-    `target`: where it is going, chosen when the shards `chosen_among` were available;
-    `wanted`: where it would go now (`None`: nowhere), with those that are `available`.
-    `in_scope`: it is the ring's still.
+    `target`: where it is going, chosen when the shards `chosen_among` were there to stay;
+    `wanted`: where it would go now (`None`: nowhere), with those that are `staying`.
+    `available`: those that have what they have.  `in_scope`: it is the ring's still.
     """
 
     may_take: bool
     target: str | None
     chosen_among: frozenset[str]
     wanted: str | None
+    staying: frozenset[str]
     available: frozenset[str]
     in_scope: bool
 
@@ -98,8 +99,8 @@ MAY_TAKE: Final = Need("nobody has the owner, or its shard is gone and the lease
 A_TARGET: Final = Need("there is somewhere to go", lambda facts: facts.wanted is not None)
 # That a shard is silent, or no longer, makes no difference any more.
 SAME_TARGET: Final = Need(
-    "the target is still the right one, or the same shards are available",
-    lambda facts: facts.wanted == facts.target or facts.available == facts.chosen_among,
+    "the target is still the right one, or the same shards are there to stay",
+    lambda facts: facts.wanted == facts.target or facts.staying == facts.chosen_among,
 )
 IN_SCOPE: Final = Need("the owner's namespace has not left the ring", lambda facts: facts.in_scope)
 TARGET_THERE: Final = Need("the target is available", lambda facts: facts.target in facts.available)

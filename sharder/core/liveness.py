@@ -39,8 +39,8 @@ class History:
     """What came before a lease's present content; times on the monotonic clock.
 
     `held_since`: when its shard was seen to acquire it (minus infinity: nobody saw
-    that).  `pause`: between its last two renewals.  `crashed_at`: when it was
-    taken from its shard, which had not given it back.
+    that).  `pause`: between its last two renewals.  `crashed_at`: when a process
+    of its shard was found to have ended, and not in order.
     """
 
     held_since: float = float("-inf")
@@ -50,15 +50,38 @@ class History:
 
 def follow(known: History, before: Lease | None, observed_at: float, lease: Lease, now: float) -> History:
     """The history once `lease` is observed at `now`, after `before` since `observed_at` (`None`: there was none)."""
-    if lease.held_by_shard:
-        if before is not None and before.held_by_shard:
-            return History(known.held_since, now - observed_at, known.crashed_at)
-        return replace(known, held_since=now if before is not None or known.crashed_at else known.held_since, pause=0.0)
     # Left to its next incarnation, it was given back all the same.
-    held = before is not None and before.held_by_shard and before.instance != ""
-    if held and lease.holder == SHARDER_HOLDER:
-        return replace(known, crashed_at=(*known.crashed_at, now)[-MAX_CRASHES:])
-    return known
+    if before is not None and before.held_by_shard and before.instance != "" and _crashed(before, lease):
+        known = replace(known, crashed_at=(*known.crashed_at, now)[-MAX_CRASHES:])
+    if not lease.held_by_shard:
+        return known
+    if before is not None and before.held_by_shard and not _begins(before, lease):
+        return replace(known, pause=now - observed_at)
+    return replace(known, held_since=now if before is not None or known.crashed_at else known.held_since, pause=0.0)
+
+
+def _crashed(before: Lease, lease: Lease) -> bool:
+    """Whether the process that held a lease before has not ended in order, or says itself that it has failed."""
+    return lease.ended_in_failure or lease.holder == SHARDER_HOLDER or _goes_on(before, lease)
+
+
+def _begins(before: Lease, lease: Lease) -> bool:
+    """Whether another process of its shard holds a lease than before."""
+    return (before.instance == "" and lease.instance != "") or _goes_on(before, lease)
+
+
+def _goes_on(before: Lease, lease: Lease) -> bool:
+    """Whether another process of its shard goes on with a lease that nobody has given back.
+
+    Nor given back and acquired again unseen: that counts as a transition.  Who does not say which process it is
+    (client-go) writes the same after a crash, too.
+    """
+    if not (before.instance and lease.instance and lease.held_by_shard):
+        return False
+    if before.metadata.uid != lease.metadata.uid:
+        return False  # somebody has deleted it, and its shard has made it again
+    same = before.spec.acquire_time == lease.spec.acquire_time and before.instance == lease.instance
+    return not same and before.spec.lease_transitions == lease.spec.lease_transitions
 
 
 def is_silent(facts: LeaseFacts, history: History, proof: Proof) -> bool:

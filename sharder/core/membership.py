@@ -23,15 +23,16 @@ _EMPTY = HashRing(())
 class Membership:
     """A ring's shards.
 
-    `available`: held by exactly one shard; they make the hash ring.
+    `available`: held by exactly one shard; those that are not about to leave make the hash ring.
     `ready`: those of them that objects may be drained toward.
     `ambiguous`: names held in two namespaces; what they have stays where it is.
     `unusable`: held, but the name cannot be a label value (over 63 characters).
     `mixed`, `overlong`: held, but the Lease carries the label of another library as well, or asks for more time than a
     shard may; what they have stays where it is, too.
-    `silent`: available ones that have missed renewals; what nobody has goes to
-    others, if there are any, by the ring of those (`lively`).  `unsteady`: those
-    that have come back from a crash a moment ago.
+    `leaving`: available ones that say that they are about to leave; `left`: those of which no process is at work, since
+    it has left their lease to the next of their name.
+    `silent`: these, and those that have missed renewals; what nobody has goes past them to others that stay, if there
+    are any, by the ring of those (`lively`).  `unsteady`: those that have come back from a crash a moment ago.
     `as_main`: which shard reconciles which resource as a main one, as far as leases that are held say.
     """
 
@@ -41,6 +42,8 @@ class Membership:
     unusable: frozenset[str] = frozenset()
     mixed: frozenset[str] = frozenset()
     overlong: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
     as_main: frozenset[tuple[GroupResource, str]] = frozenset()
@@ -50,6 +53,11 @@ class Membership:
     def shards_with_main(self, resource: GroupResource) -> tuple[str, ...]:
         """The shards that say that they reconcile `resource` as a main one."""
         return tuple(sorted({shard for each, shard in self.as_main if each == resource}))
+
+    @property
+    def staying(self) -> frozenset[str]:
+        """Available shards that are given something: those that are not about to leave, or all if all are."""
+        return self.available - self.leaving or self.available
 
     @property
     def held(self) -> frozenset[str]:
@@ -72,7 +80,9 @@ class Membership:
 
     def may_drain_to(self, shard: str) -> bool:
         """Whether what another shard has may be drained for this one."""
-        return shard in self.ready and shard not in self.silent and shard not in self.unsteady
+        return shard in self.ready and not any(
+            shard in each for each in (self.leaving, self.left, self.silent, self.unsteady)
+        )
 
     def target(self, key: str) -> str | None:
         """The ring's answer for `key`; `None` when no shard is available."""
@@ -85,7 +95,9 @@ def counts_the_same(one: Lease, other: Lease) -> bool:
 
 
 def _counted(lease: Lease) -> tuple[object, ...]:
-    return lease.held_by_shard, lease.mixed, lease.overlong, lease.main_resources
+    return (
+        lease.held_by_shard, lease.mixed, lease.overlong, lease.main_resources, lease.leaving, lease.instance == "",
+    )  # fmt: skip
 
 
 def build(
@@ -98,7 +110,7 @@ def build(
 ) -> Membership:
     """The membership that one ring's `leases` tell; `ready` names the shards whose lease has not expired.
 
-    When all available shards are silent, none is: there is nobody else.
+    `silent` are those that have missed renewals.  When all available shards are silent, none is: there is nobody else.
 
     The hash ring of `previous` is used again when its names are the same:
     building one takes milliseconds, renewals come all the time.
@@ -110,12 +122,15 @@ def build(
     mixed = frozenset(lease.metadata.name for lease in holding if lease.mixed) - unusable - ambiguous
     overlong = frozenset(lease.metadata.name for lease in holding if lease.overlong) - unusable - ambiguous
     available = frozenset(held) - ambiguous - unusable - mixed - overlong
-    silent = frozenset() if silent >= available else silent & available
-    ring = previous.ring if previous is not None and previous.available == available else HashRing(available)
-    if previous is not None and (previous.available, previous.silent) == (available, silent):
+    leaving = available & {lease.metadata.name for lease in holding if lease.leaving}
+    left = available & {lease.metadata.name for lease in holding if lease.instance == ""}
+    silent = frozenset() if silent | left >= available else (silent | left) & available
+    staying = available - leaving or available
+    ring = previous.ring if previous is not None and previous.staying == staying else HashRing(staying)
+    if previous is not None and (previous.staying, previous.silent) == (staying, silent):
         lively = previous.lively
     else:
-        lively = HashRing(available - silent) if silent else ring
+        lively = HashRing(staying - silent) if silent & staying else ring
     return Membership(
         available=available,
         ready=frozenset(name for name in available if name in ready),
@@ -123,6 +138,8 @@ def build(
         unusable=unusable,
         mixed=mixed,
         overlong=overlong,
+        leaving=leaving,
+        left=left,
         silent=silent,
         unsteady=unsteady & available,
         as_main=frozenset((each, lease.metadata.name) for lease in holding for each in lease.main_resources),

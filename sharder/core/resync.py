@@ -13,6 +13,9 @@ or puts it off is an event; TABLE says what each changes:
   while nothing did are over.
 - A pass that a newer membership has overtaken ends, and what it was asked for is
   asked for again; but not for ever.
+- A shard that was silent has missed, at most, a few new objects, and others work on those.  So after
+  one pass on that account the next is put off: shards that renew irregularly would have everything
+  gone through all the time.
 - What a pass finds in a namespace that came into scope no watch need hold: the ring is not
   settled before a pass over that namespace has found nothing.
 
@@ -31,6 +34,8 @@ from sharder.core.membership import Membership
 
 #: Pause before a pass that failed or was found wanting is made again; doubles up to the second.
 RETRY_SECONDS: Final = (1.0, 60.0)
+#: For what others were given while a shard was silent, everything is gone through at most once in so long.
+SILENCE_SECONDS: Final = 300.0
 #: How often in a row a pass ends early because the membership has changed.
 MAX_SUPERSEDED: Final = 2
 
@@ -54,17 +59,19 @@ class ResyncState:
     """What is known of one ring's passes; times on the monotonic clock.
 
     `changed_at`: when the shards changed last; `settle_after_seconds` later every replica
-    knows.  `generation` counts changes of the shards.  `clean`: the last deep pass found
-    nothing, and nothing has changed since.  `deep_at`: when a deep pass is due (`None`: it
-    is not).  `owed`: one is due as soon as nothing waits.  `asked`: other passes, not
-    before `not_before`.  `left_out`: objects that were found were left out, because too
-    many waited; `left_out_of`: the namespaces of those that no watch holds.  `again`: the
+    knows.  `silence_at`: when the end of a silence may ask for a pass again.
+    `generation` counts changes of the shards.  `clean`: the last deep pass found nothing, and
+    nothing has changed since.  `deep_at`: when a deep pass is due (`None`: it is not).
+    `owed`: one is due as soon as nothing waits.  `asked`: other passes, not before
+    `not_before`.  `left_out`: objects that were found were left out, because too many
+    waited; `left_out_of`: the namespaces of those that no watch holds.  `again`: the
     namespaces in which the last pass has found something.  `pause`: before the next
     attempt.  `superseded`: passes in a row that were overtaken.
     """
 
     settle_after_seconds: float
     changed_at: float
+    silence_at: float = float("-inf")
     generation: int = 0
     clean: bool = False
     deep_at: float | None = None
@@ -88,6 +95,8 @@ class Event(Enum):
 
     SHARDS_CHANGED = "other shards are available"
     READINESS_CHANGED = "a shard became ready to take objects, or is so no longer"
+    SILENCE_ENDED = "a shard was silent and is so no longer"
+    SILENCE_ENDED_AGAIN = "that, and the last pass on account of such an event is not long ago, or to come"
     NAMESPACE_CHANGED = "a namespace came into the ring's scope or left it"
     MOVING = "objects begin to change hands"
     QUIET = "nothing waits any more, and a deep pass is owed"
@@ -142,6 +151,14 @@ DEEP_WITHIN_PAUSE: Final = Effect(
     lambda state, now, named: replace(
         state, deep_at=now + state.pause if state.deep_at is None else min(state.deep_at, now + state.pause)
     ),
+)
+DEEP_LATER: Final = Effect(
+    "a deep pass is due once that is long enough ago",
+    lambda state, now, named: replace(state, deep_at=min(state.silence_at, now + SILENCE_SECONDS)),
+)
+SILENCE: Final = Effect(
+    "it is the last such pass for a while",
+    lambda state, now, named: replace(state, silence_at=max(now, state.deep_at or now) + SILENCE_SECONDS),
 )
 DEEP_NOW: Final = Effect("a deep pass is due now", lambda state, now, named: replace(state, deep_at=now))
 NO_DEEP: Final = Effect("no deep pass is due", lambda state, now, named: replace(state, deep_at=None))
@@ -198,6 +215,8 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
             (UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST, GENERATION)
         ),
         Event.READINESS_CHANGED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST)),
+        Event.SILENCE_ENDED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST, SILENCE)),
+        Event.SILENCE_ENDED_AGAIN: Change((DEEP_LATER, SILENCE), only_if=lambda state: state.deep_at is None),
         Event.NAMESPACE_CHANGED: Change((UNCLEAN, ASKED, DEEP_SOON)),
         Event.MOVING: Change((UNCLEAN, OWED)),
         Event.QUIET: Change((PAUSE_FIRST, DEEP_WITHIN_PAUSE), only_if=lambda state: state.owed),
@@ -268,6 +287,8 @@ CONCLUSIONS: Final = (
 
 def on(state: ResyncState, event: Event, now: float, named: Asked = NOTHING) -> ResyncState:
     """The state after `event`; `named`: the passes that it asks for, or that it concerns."""
+    if event is Event.SILENCE_ENDED and now < state.silence_at:
+        event = Event.SILENCE_ENDED_AGAIN
     change = TABLE[event]
     if change.only_if(state):
         for effect in change.effects:
@@ -278,16 +299,21 @@ def on(state: ResyncState, event: Event, now: float, named: Asked = NOTHING) -> 
 def compare(old: Membership, new: Membership) -> tuple[Event, Asked] | None:
     """What a change of the membership is to the passes; `None`: nothing.
 
-    A shallow pass is asked for at once when a shard can take objects that it could not take.
-    That a shard is silent sends elsewhere what nobody has; nothing else is different.
+    A shallow pass is asked for at once when a shard can take objects that it could not take, or is to give away what it
+    has.  That a shard is silent sends elsewhere what nobody has; nothing else is different.
     """
     able = {shard for shard in new.available if new.may_drain_to(shard)}
     able_before = {shard for shard in old.available if old.may_drain_to(shard)}
-    if (new.available, new.ready) == (old.available, old.ready) and able <= able_before:
+    the_same = (new.available, new.ready, new.staying) == (old.available, old.ready, old.staying)
+    if the_same and able <= able_before:
         return None
-    asked = Asked(shallow=bool(new.available - old.available or able - able_before))
+    leave = (old.staying - new.staying) & new.available
+    asked = Asked(shallow=bool(new.available - old.available or able - able_before or leave))
+    if new.staying != old.staying:
+        return Event.SHARDS_CHANGED, asked
     # Else the ring gives the same answers, and a pass under way stays good.
-    return Event.SHARDS_CHANGED if new.available != old.available else Event.READINESS_CHANGED, asked
+    silence = the_same and able - able_before <= old.silent - old.unsteady
+    return Event.SILENCE_ENDED if silence else Event.READINESS_CHANGED, asked
 
 
 def due(state: ResyncState, period_over_at: float) -> float:

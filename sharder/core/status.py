@@ -58,8 +58,8 @@ class Health:
     resync has ended yet or, if `resynced`, none since shards came or went, or objects moved.
     `refused`: the API server refuses to change some of them. `moving`: which ranges of hashes change hands; `unfit`:
     why shards get none, as a reason and in words. `ambiguous`: the leases, as `namespace/name`,
-    whose name more than one holds. `mixed`, `overlong`: as of `Membership`; `as_main`: what
-    the ring lists as controlled and shards reconcile as main, and which.
+    whose name more than one holds. `unsteady`, `shards_leaving`, `shards_left`, `mixed`, `overlong`: as of
+    `Membership`; `as_main`: what the ring lists as controlled and shards reconcile as main, and which.
     `taken`: names of shards that are gone whose Lease is somebody else's by now, each with
     why that keeps their objects where they are; `not_acquired`: why their Lease cannot be
     acquired, `abandoned`: Leases that ran out while nobody is ready to take over, both of shards
@@ -81,6 +81,8 @@ class Health:
     ambiguous: tuple[str, ...] = ()
     unusable: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
+    shards_leaving: frozenset[str] = frozenset()
+    shards_left: frozenset[str] = frozenset()
     unfit: tuple[ConditionReason, str] | None = None
     mixed: frozenset[str] = frozenset()
     overlong: frozenset[str] = frozenset()
@@ -224,6 +226,18 @@ def _shards_available(health: Health) -> Condition:
             message += (
                 f"; {some(sorted(health.unsteady))} crashed lately, and what others have is handed over to it once it"
                 " has held its lease for a while; if it crashes again and again, its log says why"
+            )
+        if health.shards_leaving:
+            alone = len(health.shards_leaving) >= health.available
+            message += f"; {some(sorted(health.shards_leaving))} will leave soon: " + (
+                "there is no other, so what is new goes there and waits; start a shard of this ring"
+                if alone
+                else "nothing new goes there, and what is there moves if others can take it"
+            )
+        if health.shards_left:
+            message += (
+                f"; {some(sorted(health.shards_left))} ended with a restart grace: what is there waits for the next"
+                " process of that name, or until the Lease has run out"
             )
         return Condition(kind, True, ConditionReason.AVAILABLE, message)
     message = f"none of {health.shards} shards is available, new objects wait unassigned; start a shard of this ring"

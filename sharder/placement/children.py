@@ -29,7 +29,7 @@ class Family:
     """An owner on its way; `shard` is the one that is gone (`None`: nobody has the owner).
 
     `let_go`: nobody works on it from here on, as long as its labels stay.
-    `target`: where it goes, of those `available` then; `children`: those that are not there (`None`: not
+    `target`: where it goes, `chosen_among` these; `children`: those that are not there (`None`: not
     known yet), `since` when the watches were asked for them; `refused`: a patch was, for good, when it was tried last.
     """
 
@@ -39,7 +39,7 @@ class Family:
     shard: str | None
     let_go: bool = False
     target: str | None = None
-    available: frozenset[str] = frozenset()
+    chosen_among: frozenset[str] = frozenset()
     children: list[tuple[RingResource, SlimMeta]] | None = None
     since: float = 0.0
     refused: bool = False

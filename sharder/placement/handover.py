@@ -212,9 +212,9 @@ class Handovers:
         return True
 
     def _facts(self, family: Family) -> Facts:
-        available = self._members.membership.available
         in_scope = not family.resource.removed and self._scope.includes(family.resource, family.meta)
-        return Facts(self._may_take(family), family.target, family.available, self._target(family), available, in_scope)
+        goes, shards = (family.target, family.chosen_among, self._target(family)), self._members.membership
+        return Facts(self._may_take(family), *goes, shards.staying, shards.available, in_scope)
 
     async def _take(self, step: Step, family: Family) -> bool:
         """Whether a step has succeeded."""
@@ -229,7 +229,7 @@ class Handovers:
             case Step.AWAIT_FOLLOWERS:
                 await self._followers.settled(family.meta.uid)
             case Step.AIM:
-                family.target, family.available = self._target(family), self._members.membership.available
+                family.target, family.chosen_among = self._target(family), self._members.membership.staying
             case Step.LOOK_AT_WATCHES:
                 family.since = self._clock.monotonic()
                 family.children = self._find(family)

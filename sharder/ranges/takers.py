@@ -1,9 +1,10 @@
-"""Which shards of a ring by ranges are given anything, and what is kept for one that has missed renewals.
+"""Which shards of a ring by ranges are given anything, and what is kept for one that has missed renewals or is leaving.
 
 Guarantees (tests/unit/sharder/ranges/test_liveness.py): one that is silent keeps what it is named for, and is
 to have what others still end work in: one that is back by then has missed nothing.  What is free goes past it,
 and it is given its part once it is back.  One that has come back from a crash with nothing is given nothing
 before it has held its lease for a while; one that has something counts as any, since who comes needs a share of it.
+One that is about to leave gives away all that it has, if anybody else may be given it; else it keeps that.
 
 Does not guarantee that the next leader knows who has missed its part: that evens out with the next ranges that
 move.
@@ -37,17 +38,21 @@ class Takers:
     ) -> dict[str, HashRanges]:
         """Judge those who are `there`; `aim` is what `named` was to become, `held` what shards may be working on.
 
-        Returns what those keep who are silent.
+        Returns what those keep who are silent, and those who leave while there is nobody else.
         """
-        lively = there - membership.silent or there
-        self.now = lively - {shard for shard in membership.unsteady if not named.of(shard)} or lively
+        staying = there - membership.leaving or there
+        lively = staying - membership.silent or staying
+        unsteady = {shard for shard in membership.unsteady if not named.of(shard)}
+        self.now = lively - unsteady or lively
         claims, waits, keep = Claims(held), named.nobodys, dict[str, HashRanges]()
-        for shard in there - lively:
+        for shard in staying - lively:
             coming = aim.of(shard) & waits
             free = claims.without_others(shard, coming)
             if free:
                 self.short |= {shard}
             keep[shard] = named.of(shard) | (coming - free)
+        if self.now <= membership.silent | unsteady:
+            keep |= {shard: named.of(shard) for shard in there - staying}
         self.short &= there
         return {shard: ranges for shard, ranges in keep.items() if ranges}
 

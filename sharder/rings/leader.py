@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from sharder.cache.freshness import LISTING_SECONDS
 from sharder.cache.namespaces import Namespaces
@@ -25,6 +26,10 @@ from shardsdk.kube.reflector import Delta
 from shardsdk.protocol.objects import PartialObject, SlimMeta
 
 log = logging.getLogger(__name__)
+
+#: So long a leader that has heard nothing of leases or rings lately waits to hear of them, and does not act on what it
+#: knew.  Where they may not be read it leads all the same, and says so in the rings.
+HEAR_SECONDS: Final = 20.0
 
 
 class Leader:
@@ -69,6 +74,8 @@ class Leader:
 
     async def run(self) -> None:
         """Lead until cancelled."""
+        # What a replica knew before it was cut off may be over: a shard that said that it leaves has a successor, say.
+        await self._cache.until_heard(HEAR_SECONDS)
         undo = (
             self._cache.subscribe(self._on_change),
             self._cache.follow_leases(self._on_lease),

@@ -257,6 +257,8 @@ def health_of(
         ambiguous=tuple(each for name in sorted(ring.membership.ambiguous) for each in _held_as(ring, name)),
         unusable=ring.membership.unusable,
         unsteady=ring.membership.unsteady,
+        shards_leaving=ring.membership.leaving,
+        shards_left=ring.membership.left,
         mixed=ring.membership.mixed,
         overlong=ring.membership.overlong,
         as_main=_controlled_as_main(ring),

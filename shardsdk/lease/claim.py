@@ -7,6 +7,7 @@ fields, so labels and annotations of others stay.
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -14,10 +15,12 @@ from typing import Any, Final, assert_never
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.labels import (
+    ENDED_ANNOTATION,
     FENCED_ANNOTATION,
     INSTANCE_ANNOTATION,
     LEASE_CONTROLLERRING_LABEL,
     LEASE_RING_LABEL,
+    LEAVING_ANNOTATION,
     MAIN_RESOURCES_ANNOTATION,
     SHARDER_HOLDER,
 )
@@ -27,6 +30,7 @@ from shardsdk.protocol.leases import (
     Lease,
     LeaseSpec,
     parse_micro_time,
+    render_failure,
     render_instance,
     render_main_resources,
     render_micro_time,
@@ -59,7 +63,8 @@ class Claim:
     `instance` tells two processes of one holder name apart; `None`: the name
     alone identifies the process, as in leader election.  `ring` is the ring
     whose shard the claimant is; `None`: it is no shard.  `mains` are the resources that it
-    reconciles as main ones, as far as it says.  `held` are the ranges of
+    reconciles as main ones, as far as it says.  `leaving`: it is about to leave; `failed`:
+    because of a failure, as it then says in leaving.  `held` are the ranges of
     hashes in which the claimant may be working; who acquires a lease says nothing of them (`None`) before it knows
     that its ring assigns by ranges.  `counts`
     is what it tells of the namespaces in them, as `render_counts` writes it.  `earlier` are renewTimes that the
@@ -76,6 +81,8 @@ class Claim:
     ring: str | None = None
     fenced: bool = False
     mains: frozenset[GroupResource] = frozenset()
+    leaving: bool = False
+    failed: bool = False
     held: HashRanges | None = None
     counts: str = ""
     earlier: frozenset[str] = frozenset()
@@ -274,11 +281,12 @@ def render_create(claim: Claim, now: datetime) -> dict[str, Any]:
     }
 
 
-def render_hold(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
-    """A merge patch that acquires or renews `lease`, if it is still as we know it.
+def render_hold(claim: Claim, lease: Lease, now: datetime, written: Container[str]) -> dict[str, Any]:
+    """A merge patch that acquires or renews `lease`, if it is still as we know it; `written` are our own renewTimes.
 
-    Source for acquireTime and leaseTransitions: client-go leaderelection,
-    tryAcquireOrRenew (both change only with the holder's name).
+    Source for acquireTime and leaseTransitions: client-go leaderelection, tryAcquireOrRenew (both
+    change only with the holder's name).  But who goes on with what another process of its name has
+    written acquires it as well: nothing else would show that the other one has crashed.
     """
     now_text = render_micro_time(now)
     spec: dict[str, Any] = {
@@ -289,7 +297,9 @@ def render_hold(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     if lease.holder != claim.holder:
         spec["acquireTime"] = now_text
         spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
-    elif parse_micro_time(lease.spec.acquire_time) is None:
+    elif parse_micro_time(lease.spec.acquire_time) is None or (
+        claim.instance is not None and lease.spec.renew_time not in written
+    ):
         spec["acquireTime"] = now_text
     metadata = _unchanged(lease)
     if claim.ring is not None:
@@ -306,16 +316,18 @@ def render_hold(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
 
 def render_release(claim: Claim, lease: Lease, now: datetime) -> dict[str, Any]:
     """A merge patch that gives the lease up: it may be taken at once.  Our annotations go with us."""
+    now_text = render_micro_time(now)
     spec = {
         "holderIdentity": "",
         "leaseDurationSeconds": RELEASED_DURATION_SECONDS,
-        "acquireTime": render_micro_time(now),
-        "renewTime": render_micro_time(now),
+        "acquireTime": now_text,
+        "renewTime": now_text,
     }
     metadata = _unchanged(lease)
     if claim.instance is not None:
-        gone = _taken_off(lease, MAIN_RESOURCES_ANNOTATION, *_OF_RANGES)
-        metadata["annotations"] = {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None, **gone}
+        gone = _taken_off(lease, MAIN_RESOURCES_ANNOTATION, LEAVING_ANNOTATION, *_OF_RANGES)
+        said = {ENDED_ANNOTATION: render_failure(now_text)} if claim.failed else {}
+        metadata["annotations"] = {INSTANCE_ANNOTATION: None, FENCED_ANNOTATION: None, **gone, **said}
     return {"metadata": metadata, "spec": spec}
 
 
@@ -327,7 +339,11 @@ def render_grace(claim: Claim, lease: Lease, now: datetime, grace_seconds: int) 
     """
     now_text = render_micro_time(now)
     spec = {"leaseDurationSeconds": grace_seconds, "renewTime": now_text}
-    annotations = _annotations(claim, now_text) | {INSTANCE_ANNOTATION: render_instance("", now_text)}
+    annotations = _annotations(claim, now_text) | {
+        INSTANCE_ANNOTATION: render_instance("", now_text),
+        LEAVING_ANNOTATION: None,
+        ENDED_ANNOTATION: render_failure(now_text) if claim.failed else None,
+    }
     for each in _OF_RANGES:
         annotations.pop(each, None)
     annotations |= _taken_off(lease, *_OF_RANGES)
@@ -346,6 +362,8 @@ def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:
         INSTANCE_ANNOTATION: render_instance(claim.instance, renew_time),
         FENCED_ANNOTATION: renew_time if claim.fenced else None,
         MAIN_RESOURCES_ANNOTATION: render_main_resources(claim.mains, renew_time) if claim.mains else None,
+        LEAVING_ANNOTATION: renew_time if claim.leaving else None,
+        ENDED_ANNOTATION: None,
         HELD_RANGES_ANNOTATION: None if claim.held is None else render_held(claim.held, renew_time),
         NAMESPACE_COUNTS_ANNOTATION: claim.counts or None,
     }

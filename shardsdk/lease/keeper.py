@@ -114,6 +114,12 @@ class Keeper:
         if self.phase is Phase.HOLDING:
             self._next_at = -math.inf
 
+    def tell_leaving(self, at: Moment, *, failed: bool = False, returns: bool = False) -> None:
+        """Say in the Lease, at once, that its holder leaves (unless it `returns`), and in the end if it has failed."""
+        self._claim = replace(self._claim, leaving=not returns, failed=failed or self._claim.failed)
+        if not returns:
+            self.hurry(at)
+
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Say in the Lease that these are held, at once; nothing is said where the lease is not held itself."""
         if self.phase is Phase.HOLDING:
@@ -126,7 +132,7 @@ class Keeper:
         self._claim = replace(self._claim, counts=counts)
 
     def hurry(self, at: Moment) -> None:
-        """The clock may have missed some time: a renewal that is sent from now on is due at once."""
+        """A renewal that is sent from now on is due at once, because the clock may have missed some time, say."""
         self._hurried_at = at.monotonic
         if self.phase is Phase.HOLDING:
             self._next_at = -math.inf
@@ -369,7 +375,7 @@ class Keeper:
         self._unanswered_before, self._unanswered_until = self._unanswered_until, at.monotonic + self._timeout(at)
         if self._known is None:
             return self._write(render_create(self._claim, at.wall), at, create=True)
-        return self._write(render_hold(self._claim, self._known, at.wall), at)
+        return self._write(render_hold(self._claim, self._known, at.wall, self.written), at)
 
     def _write(self, body: Mapping[str, Any], at: Moment, *, create: bool = False) -> Write:
         self._asked = Asked(at.monotonic, at.missed)
@@ -384,15 +390,9 @@ class Keeper:
 
     def _timeout(self, at: Moment) -> float:
         """How long a request may take: after a hung one, no more than leaves time for another."""
-        match self.phase:
-            case Phase.HOLDING:
-                return self._timings.renewal_timeout(self._deadlines.step_down_at - at.monotonic)
-            case Phase.LEAVING:
-                return min(self._timings.request_timeout, self._leave_until - at.monotonic)
-            case Phase.SEEKING | Phase.LOST | Phase.LEFT:
-                return self._timings.request_timeout
-            case unknown:
-                assert_never(unknown)
+        if self.phase is Phase.HOLDING:
+            return self._timings.renewal_timeout(self._deadlines.step_down_at - at.monotonic)
+        return min(self._timings.request_timeout, self._leave_until - at.monotonic)
 
     @property
     def _deadlines(self) -> Deadlines:

@@ -227,6 +227,15 @@ class ShardLease:
         """Say in the Lease, with its next renewal, how many objects are where (`render_counts`)."""
         self._post(partial(self._tenure.tell_counts, counts))
 
+    def tell_leaving(self, *, failed: bool = False) -> None:
+        """Say in the Lease, at once, that the body is about to end: it begins nothing new, and gives away what rests.
+
+        The sharder gives this shard nothing more, and asks for what it has: go on with acknowledging drains.  The lease
+        is renewed until the body ends.  `failed`: it ends because of a failure, which the release then says.  With
+        `restart_grace_seconds` the next process is to find all that this one had: only a failure is told then.
+        """
+        self._post(partial(self._tenure.tell_leaving, failed=failed, returns=self._goodbye.grace_seconds > 0))
+
     async def to_thread(self, function: Callable[P, R], /, *arguments: P.args, **keywords: P.kwargs) -> R:
         """What `function` returns, called in a thread of the event loop's as by `asyncio.to_thread`.
 
@@ -277,6 +286,8 @@ class ShardLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception) and self.loss is None:
+            self.tell_leaving(failed=True)
         cancelled = await self._body.end(error)
         lost = self.loss
         if lost is None:  # else what its keeper waits for, such as a handler of log lines, may keep this loop as well

@@ -133,6 +133,11 @@ class Tenure:
         self._keeper.promise_fence()
         self._wake.set()
 
+    def tell_leaving(self, *, failed: bool, returns: bool) -> None:
+        """As `Keeper.tell_leaving`; from one that `returns`, by its next process, nothing is to be taken."""
+        self._keeper.tell_leaving(self._moment(), failed=failed, returns=returns)
+        self._wake.set()
+
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Say in the Lease, at once, that these are held; `Listener.held` is told when that was confirmed."""
         self._keeper.hold_ranges(ranges, number)
@@ -163,11 +168,8 @@ class Tenure:
             why = f"a write has had no answer for {seconds:.0f} s" if late else repr(error)
             log.warning(
                 "Writes may still be under way; the %s is left to run out: %s",
-                self._claim,
-                why,
-                exc_info=None if late else error,
-                extra=self._fields(),
-            )
+                self._claim, why, exc_info=None if late else error, extra=self._fields(),
+            )  # fmt: skip
             return False
         return True
 
@@ -335,11 +337,8 @@ class Tenure:
             left = max(self.hold.left_to_end(), 0.0)
             log.warning(
                 "Could not renew the %s, which is held for %.1f s more: %s",
-                self._claim,
-                left,
-                why,
-                extra=self._fields(),
-            )
+                self._claim, left, why, extra=self._fields(),
+            )  # fmt: skip
         elif self._keeper.phase is Phase.SEEKING and why != self._told:
             # Here, and not when it waits: after a request that took long there is no wait.
             log.warning("Could not acquire the %s yet: %s", self._claim, why, extra=self._fields())

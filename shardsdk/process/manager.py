@@ -8,11 +8,10 @@
 What runs is in three scopes (`Scope`): sharded work under the shard's lease, a leader's work under the election's, and
 work on every replica.  Without a ring nothing is sharded; without an election everything unsharded runs everywhere.
 
-Order of start: health and metrics; caches of what is not sharded, so that they are complete before this replica stands
-for election; lease and election; a shard's caches; controllers and tasks.  Order of stop: not ready any more, no new
-reconcile, running ones end, tasks end, writes are settled, leases are released, caches, servers.  Lost lease or
-election: no new reconcile, running ones are cancelled, writes refused, the process exits non-zero, by force at the
-deadline.
+Order of start: health and metrics; caches of what is not sharded, complete before this replica stands for election;
+lease and election; a shard's caches; controllers and tasks.  Order of stop: not ready any more, no new reconcile, the
+Lease says so, running ones end, tasks end, writes are settled, leases are released, caches, servers.  Lost lease or
+election: no new reconcile, running ones are cancelled, writes refused, exit code not zero, by force at the deadline.
 
 Guarantees (tests/unit/shardsdk/process/test_manager.py, tests/unit/shardsdk/lease/test_leadership.py,
 tests/integration/test_shard_runtime.py): the process holds the lease whenever a reconcile that needs it begins, and
@@ -73,9 +72,8 @@ class Manager:
     replica at a time, else on every one.  Objects are watched in
     `watch_namespace` (`None` or empty: in all; several may be given).  `fenced`,
     `restart_grace_seconds` and `timings` are `ShardLease`'s.
-    Addresses are written as Go programs do, by default :8081 and :8080 in a pod and
-    "0" (nowhere) elsewhere.  What objects wait for is told at /debug/objects to this
-    machine, or with `debug_to_all` to everybody.
+    Addresses are written as Go programs do, by default :8081 and :8080 in a pod and "0" (nowhere) elsewhere.
+    What objects wait for is told at /debug/objects to this machine, or with `debug_to_all` to everybody.
     Running reconciles have `grace_seconds` to end when the process is stopped.
     To API servers it introduces itself as `program`, NAME/VERSION, and as its shard.
 
@@ -280,22 +278,26 @@ class Manager:
                 holding = self._hold(world, lease, work[Scope.SHARDED])
                 parts.append(until_stopped(holding, self.stopping, lambda: self._workload is not None))
             return await run_together(
-                parts,
-                background,
-                stopping=self.stopping,
+                parts, background, stop=self._stop_failed,
                 # Until the lost lease may be taken by somebody else.
                 cancel_seconds=max(self._timings.lease_duration - self._timings.renew_deadline, CANCEL_SECONDS),
                 stuck=lambda failure: world.die(
                     ExitCode.LEASE_LOST if isinstance(failure, LeaseLost) else ExitCode.STUCK,
                     "work still runs although the process is to end",
                 ),
-            )
+            )  # fmt: skip
+
+    def _stop_failed(self) -> None:
+        """Stop in order because a part has failed, as the Lease then says."""
+        self.stopping.set()
+        if self._lease is not None:
+            self._lease.tell_leaving(failed=True)
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
         """Wait for the shard's lease, and work under it."""
         from shardsdk.process.assigning import identify, read_ranges  # loaded when it is used
 
-        await self._may_read(world, self._rights_of(world, work))
+        await self._may_read(world, rights_of(work, self.cached, self.watch_namespaces, world))
         ranges = await read_ranges(world, lease.ring.ring)
         identity = identify(lease, ranges, work)
         if ranges is not None:
@@ -309,9 +311,6 @@ class Manager:
                     log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
                     return await self._run_workload(world, workload)
             lease = self._make_lease(world, lease.ring.ring, work)
-
-    def _rights_of(self, world: World, work: Work) -> ReadingRights:
-        return rights_of(work, self.cached, self.watch_namespaces, world)
 
     async def _may_read(self, world: World, rights: ReadingRights) -> ExitCode:
         """Return when this process may read what it works on."""
@@ -330,7 +329,7 @@ class Manager:
         """Warm up, wait to be elected, and work as the leader."""
         code = ExitCode.OK
         # Whoever cannot see what it is to work on must not keep others from leading.
-        await self._may_read(world, self._rights_of(world, work))
+        await self._may_read(world, rights_of(work, self.cached, self.watch_namespaces, world))
         await shared.wait_synced(work)
 
         async def lead(hold: Hold) -> None:
@@ -350,7 +349,8 @@ class Manager:
         return code
 
     async def _work_everywhere(self, world: World, work: Work, api: Api, shared: Caches) -> ExitCode:
-        await until_stopped(self._may_read(world, self._rights_of(world, work)), self.stopping, lambda: False)
+        reading = self._may_read(world, rights_of(work, self.cached, self.watch_namespaces, world))
+        await until_stopped(reading, self.stopping, lambda: False)
         workload = self._make_unsharded(world, work, api, Unfenced(), shared, catches_up=False)
         return await self._run_workload(world, workload)
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from shardsdk.errors import LeaseLost
 from shardsdk.process.process import ExitCode
 
 
@@ -39,14 +40,15 @@ async def run_together(
     parts: Sequence[Coroutine[Any, Any, ExitCode]],
     background: Sequence[Coroutine[Any, Any, object]],
     *,
-    stopping: asyncio.Event,
+    stop: Callable[[], object],
     cancel_seconds: float,
     stuck: Callable[[BaseException | None], None],
 ) -> ExitCode:
     """Run `parts` until all have ended, above `background`, which must not end before them.
 
-    When one has raised, the others have `cancel_seconds` to end; `stuck` is
-    called when they do not, with what was raised.
+    When one has failed, `stop` is called, which has the others end in order.  When
+    one has raised, they have `cancel_seconds` to end; `stuck` is called when they
+    do not, with what was raised.  That is a failure as well, if no lost lease.
 
     Raises: what a part raises first.
     """
@@ -57,7 +59,7 @@ async def run_together(
         await asyncio.wait([*above, *below], return_when=asyncio.FIRST_COMPLETED)
         code = _judge(above, below)
         if code is not ExitCode.OK:
-            stopping.set()
+            stop()
         rest = [part for part in above if not part.done()]
         while rest:
             _, unfinished = await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
@@ -66,6 +68,8 @@ async def run_together(
         return code
     except BaseException as error:
         failure = error
+        if isinstance(error, Exception) and not isinstance(error, LeaseLost):
+            stop()
         raise
     finally:
         if await _cancel(above, cancel_seconds) | await _cancel(below, cancel_seconds):

@@ -1,8 +1,9 @@
 """Work that begins and ends together: controllers and tasks of one scope, with what only they need.
 
     build ──> caches are complete ──> controllers reconcile, tasks run
-          ──> asked to stop: take nothing new, wait for what runs, cancel it at
-              the limit ──> tasks end ──> caches end
+          ──> asked to stop: say so, begin nothing new, wait for what runs, cancel
+              it at the limit, give away what rests meanwhile ──> tasks end
+          ──> writes under way end ──> caches end
 
 Guarantees: a shard's caches are made and listed after its lease was acquired,
 because a `Workload` is made then, with caches of its own; what is warm before
@@ -38,6 +39,7 @@ from shardsdk.queueing.sources import MapFunc, Watched
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.barrier import catch_up
 from shardsdk.reconcile.caches import Caches
+from shardsdk.reconcile.calls import returned_by
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.controller import Controller
 from shardsdk.reconcile.explain import Explanation, Wait
@@ -46,12 +48,15 @@ from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, WatchSp
 from shardsdk.reconcile.threads import Threads, is_async
 
 if TYPE_CHECKING:
-    from shardsdk.ranges.holder import HoldsRanges, RangeHolder
+    from shardsdk.lease.shardlease import ShardLease
+    from shardsdk.ranges.holder import RangeHolder
 
 log: Final = logger_of(__name__)
 
 #: How long a reconcile that was cancelled because the time for stopping is over may take to end.
 CANCEL_SECONDS: Final = 2.0
+#: How long acknowledgements and the Event under way may take to end: the lease outlasts one that is cut off by more.
+WRITES_SECONDS: Final = 2.0
 #: How many parts that still run are named.
 MAX_NAMED: Final = 5
 
@@ -62,7 +67,7 @@ class Workload:
     `caches` hold the objects of `shard` (`None`: all), `shared` whole resources, which
     somebody else runs; they are the same for unsharded work.  `api` is what is written through,
     `fence` what guards it, `component` who Events come from.
-    `looked_at` is `RingCheck`'s; of a ring by ranges `lease` says what is held.
+    `looked_at` is `RingCheck`'s; `lease` says that the work ends, and of a ring by ranges what is held.
     """
 
     def __init__(
@@ -75,7 +80,7 @@ class Workload:
         caches: Caches,
         shared: Caches | None,
         component: str,
-        lease: HoldsRanges | None = None,
+        lease: ShardLease | None = None,
         catches_up: bool = False,
         looked_at: Callable[[], bool] | None = None,
         clock: Clock,
@@ -102,6 +107,7 @@ class Workload:
         self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not is_async(spec.function))
         self._ring_check = self._make_ring_check(work.specs)
         self._controllers = [self._make_controller(spec) for spec in work.specs]
+        self._lease = lease
         self._holder = None if lease is None else self._make_holder(lease)
         #: Of what was to stop, what still ran when `run` returned; empty: nothing.
         self.left: str = ""
@@ -111,11 +117,11 @@ class Workload:
 
         When it is cancelled, it cancels them and waits until they have ended.
         """
-        events = asyncio.create_task(self._recorder.run(), name="events")
-        background: list[asyncio.Task[Any]] = [
-            events,
+        writing: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._recorder.run(), name="events"),
             *(asyncio.create_task(resource.run(), name="drains") for resource in self._resources.values()),
         ]
+        background = list(writing)
         if self._ring_check is not None:
             background.append(asyncio.create_task(self._ring_check.run(), name="ring check"))
         if self._holder is not None:
@@ -134,10 +140,12 @@ class Workload:
             if not stop.is_set():
                 ended = _judge(done)
             await self._stop_feeding()
+            self._tell_leaving(failed=ended is not ExitCode.OK)
             told_at = self._clock.monotonic() if stop.is_set() else None
             reconciling = await end(working, grace_seconds, CANCEL_SECONDS)
             running = await self._end_tasks(tasks, told_at)
-            await end([events], 0.0, CANCEL_SECONDS)
+            await self._stop_writing()
+            await end(writing, WRITES_SECONDS, CANCEL_SECONDS)
             await self._recorder.flush_in_passing()
             # Both now, and not as each was waited for: meanwhile it may have ended.
             stuck = any(not task.done() for task in (*reconciling, *running))
@@ -145,6 +153,7 @@ class Workload:
             return ExitCode.STUCK if stuck else ended
         except asyncio.CancelledError:
             await self._stop_feeding()
+            await self._stop_writing()
             for task in (stopping, *working, *tasks):
                 task.cancel()
             await asyncio.wait([stopping, *working, *tasks])
@@ -227,8 +236,17 @@ class Workload:
     async def _stop_feeding(self) -> None:
         for controller in self._controllers:
             await controller.stop()
+
+    async def _stop_writing(self) -> None:
+        self._recorder.stop()
         for resource in self._resources.values():
             await resource.stop()
+
+    def _tell_leaving(self, *, failed: bool) -> None:
+        """Have the sharder hear of it, unless the lease is about to be given up anyway, because nothing runs."""
+        lasts = any(each.running for each in self._controllers) or any(task.grace_seconds for task in self._tasks)
+        if self._lease is not None and (lasts or failed):
+            self._lease.tell_leaving(failed=failed)
 
     # -- building -----------------------------------------------------------
 
@@ -273,7 +291,7 @@ class Workload:
 
         return look_up
 
-    def _make_holder(self, lease: HoldsRanges) -> RangeHolder | None:
+    def _make_holder(self, lease: ShardLease) -> RangeHolder | None:
         """Of a ring by ranges: who takes and gives them.  The first list of every cache begins with the first range."""
         identity = self._shard
         if identity is None or identity.hash_by is None:
@@ -354,14 +372,10 @@ class Workload:
     def _make_call(self, spec: ControllerSpec[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:
         """The function that is called for each object, with what is done around it."""
         assert spec.function is not None
-        around = spec.around
+        around, called = spec.around, self._make_async(spec.function)
         if around is None:
-            return self._make_async(spec.function)
-
-        async def call(context: Context[Any]) -> Outcome | None:
-            return await around(context, lambda function: self._make_async(function)(context))
-
-        return call
+            return lambda context: returned_by(context, called(context))
+        return lambda context: around(context, lambda each: returned_by(context, self._make_async(each)(context)))
 
     def _make_async(self, function: Reconcile[Any]) -> Callable[[Context[Any]], Awaitable[Outcome | None]]:
         if is_async(function):

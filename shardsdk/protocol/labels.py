@@ -33,6 +33,11 @@ LEASE_STATE_LABEL: Final = "alpha.sharding.timebertt.dev/state"
 INSTANCE_ANNOTATION: Final = "alpha.sharding.timebertt.dev/instance"
 #: Lease annotation: whoever wrote this renewTime, its value, refuses every write once the lease ran out.
 FENCED_ANNOTATION: Final = "alpha.sharding.timebertt.dev/fenced"
+#: Lease annotation: whoever wrote this renewTime, its value, is about to leave: it takes nothing new.
+LEAVING_ANNOTATION: Final = "alpha.sharding.timebertt.dev/leaving"
+#: Lease annotation of the write that leaves the lease: how the process ended, where that was not in order:
+#: `failed@<renewTime>`.
+ENDED_ANNOTATION: Final = "alpha.sharding.timebertt.dev/ended"
 #: Lease annotation: which resources the holder reconciles as main ones, or did when it left the lease to the next
 #: process of its name: `<resource>[.<group>],…@<renewTime>`.
 MAIN_RESOURCES_ANNOTATION: Final = "alpha.sharding.timebertt.dev/main-resources"

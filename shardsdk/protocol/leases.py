@@ -17,10 +17,12 @@ from typing import Final
 import msgspec
 
 from shardsdk.protocol.labels import (
+    ENDED_ANNOTATION,
     FENCED_ANNOTATION,
     INSTANCE_ANNOTATION,
     LEASE_CONTROLLERRING_LABEL,
     LEASE_RING_LABEL,
+    LEAVING_ANNOTATION,
     MAIN_RESOURCES_ANNOTATION,
     PLACEHOLDER_ANNOTATION,
 )
@@ -143,6 +145,18 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         return promised_at is not None and promised_at == self.spec.renew_time
 
     @property
+    def leaving(self) -> bool:
+        """Whether its holder is about to leave: it ends what runs, acknowledges drains, and begins nothing new."""
+        said_at = (self.metadata.annotations or {}).get(LEAVING_ANNOTATION)
+        return said_at is not None and said_at == self.spec.renew_time
+
+    @property
+    def ended_in_failure(self) -> bool:
+        """Whether who left it says that it did so because of a failure, and nobody has held it since."""
+        ended = (self.metadata.annotations or {}).get(ENDED_ANNOTATION)
+        return ended is not None and ended == render_failure(self.spec.renew_time or "")
+
+    @property
     def placeholder(self) -> bool:
         """Whether the sharder made it for a name that had no Lease, and no shard has held it since."""
         made_at = (self.metadata.annotations or {}).get(PLACEHOLDER_ANNOTATION)
@@ -156,6 +170,15 @@ def render_instance(instance: str, renew_time: str) -> str:
     'uid@2030-01-01T00:00:00.000000Z'
     """
     return f"{instance}@{renew_time}"
+
+
+def render_failure(renew_time: str) -> str:
+    """The value of the annotation that says that its process has failed, in a write that leaves the lease.
+
+    >>> render_failure("2030-01-01T00:00:00.000000Z")
+    'failed@2030-01-01T00:00:00.000000Z'
+    """
+    return f"failed@{renew_time}"
 
 
 def render_main_resources(mains: Iterable[GroupResource], renew_time: str) -> str:

@@ -71,6 +71,7 @@ class MainResource(Generic[T]):
         )
         self.inflight: Final = InFlight()
         self._controllers: list[Works] = []
+        self._stopped = asyncio.Event()
         self.drains: Final[Drains | None] = (
             Drains(
                 shard,
@@ -96,16 +97,18 @@ class MainResource(Generic[T]):
                 self.metrics.waiting_owners.set_function(lambda: sum(each.waiting for each in self._controllers))
 
     async def run(self) -> None:
-        """Give away what is asked for until stopped, and look after what goes unasked, until cancelled."""
+        """Give away what is asked for, and look after what goes unasked, until cancelled, or until stopped and done."""
         if self.drains is None or self._departures is None:
-            await asyncio.Event().wait()
+            await self._stopped.wait()
             return
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.drains.run(), name="drains")
-            group.create_task(self._departures.run(), name="departures")
+            departures = group.create_task(self._departures.run(), name="departures")
+            await self.drains.run()
+            departures.cancel()
 
     async def stop(self) -> None:
-        """Begin to give away nothing more."""
+        """Begin to give away nothing more; `run` returns once what has begun has ended."""
+        self._stopped.set()
         if self.drains is not None:
             await self.drains.stop()
 

@@ -57,16 +57,18 @@ def test_a_lease_taken_over_by_a_go_sharder_is_dead() -> None:
 
 def test_annotations_speak_for_the_write_that_they_came_with() -> None:
     lease, left = recorded("held_by_fenced_shard"), recorded("left_in_restart_grace")
+    leaving = recorded("held_by_leaving_shard")
     assert (lease.instance, lease.fenced) == ("0b1f5f0e-6c0f-4e7b-9d0d-3f5c2a1e8b77", True)
     assert (left.instance, left.fenced) == ("", True)
+    assert [each.leaving for each in (lease, leaving, left)] == [False, True, False]
     assert state(facts_of(lease, observed_at=0), 15) is State.UNCERTAIN
 
 
-@pytest.mark.parametrize("name", ["held_by_fenced_shard", "left_in_restart_grace"])
+@pytest.mark.parametrize("name", ["held_by_fenced_shard", "held_by_leaving_shard", "left_in_restart_grace"])
 def test_annotations_that_a_go_shard_has_kept_say_nothing(name: str) -> None:
     lease = msgspec.convert({"metadata": VECTORS[name]["metadata"], "spec": VECTORS["held_by_shard"]["spec"]}, Lease)
     assert lease.metadata.annotations
-    assert (lease.instance, lease.fenced) == (None, False)
+    assert (lease.instance, lease.fenced, lease.leaving) == (None, False, False)
 
 
 def test_annotations_without_the_time_of_their_write_say_nothing() -> None:

@@ -164,8 +164,7 @@ async def test_a_container_that_restarts_in_its_pod_goes_on_at_once(stage: Stage
         stage.namespace,
     )
     renewed = await stage.lease()
-    assert renewed["spec"]["acquireTime"] == held["spec"]["acquireTime"]
-    assert renewed["spec"]["leaseTransitions"] == held["spec"]["leaseTransitions"]
+    assert renewed["spec"]["leaseTransitions"] == held["spec"]["leaseTransitions"], "nobody else had it meanwhile"
     assert "Waiting" not in (stage.folder / "uid-1.log").read_text()
 
 
@@ -226,7 +225,7 @@ async def test_outside_a_pod_a_killed_process_is_succeeded_at_once_because_it_is
     await stage.start("", SHARD, "--lease-seconds", "600")
     await stage.until_writes(instance)  # much sooner than the lease has run out
     after = await stage.lease()
-    assert after["spec"]["acquireTime"] == held["spec"]["acquireTime"]
+    assert after["spec"]["leaseTransitions"] == held["spec"]["leaseTransitions"]
 
 
 async def test_a_lease_that_the_sharder_takes_ends_the_process_and_the_next_waits_for_it_back(stage: Stage) -> None:

@@ -70,8 +70,8 @@ CUTTING_FAULTS: Final[dict[str, Fault]] = {
     "GIVE_TO_WHO_IS_SILENT": Fault(
         "what is free goes past a shard that has missed renewals",
         "sharder.ranges.takers",
-        "lively = there - membership.silent or there",
-        "lively = there",
+        "lively = staying - membership.silent or staying",
+        "lively = staying",
         LIVENESS,
     ),
     "TAKE_FROM_WHO_IS_SILENT": Fault(
@@ -98,15 +98,29 @@ CUTTING_FAULTS: Final[dict[str, Fault]] = {
     "GIVE_TO_WHO_CRASHES_AGAIN": Fault(
         "a shard that has come back from a crash with nothing holds its lease for a while before it is given any",
         "sharder.ranges.takers",
-        "lively - {shard for shard in membership.unsteady if not named.of(shard)} or lively",
-        "lively",
+        "self.now = lively - unsteady or lively",
+        "self.now = lively",
         LIVENESS,
     ),
     "SPARE_WHO_HAS_CRASHED": Fault(
         "one that has something gives to whoever comes",
         "sharder.ranges.takers",
-        "lively - {shard for shard in membership.unsteady if not named.of(shard)} or lively",
-        "lively - membership.unsteady or lively",
+        "self.now = lively - unsteady or lively",
+        "self.now = lively - membership.unsteady or lively",
+        LIVENESS,
+    ),
+    "KEEP_WHO_LEAVES": Fault(
+        "a shard that is about to leave gives away its ranges",
+        "sharder.ranges.takers",
+        "staying = there - membership.leaving or there",
+        "staying = there",
+        LIVENESS,
+    ),
+    "EMPTY_WHO_LEAVES_FOR_NOBODY": Fault(
+        "but to nobody who is silent, or has come back from a crash with nothing",
+        "sharder.ranges.takers",
+        "if self.now <= membership.silent | unsteady:",
+        "if False:",
         LIVENESS,
     ),
     "EVEN_OUT_AT_ONCE": Fault(

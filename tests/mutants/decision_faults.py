@@ -8,7 +8,10 @@ from tests.mutants.fault import Fault
 
 #: Tests that look for a fault, by what they are about.
 DECISIONS: Final = ("tests/unit/sharder/core/test_decisions.py",)
+SHARDS: Final = ("tests/unit/sharder/core/test_membership.py", "tests/unit/sharder/takeover/test_leaving.py")
+HISTORIES: Final = ("tests/unit/sharder/core/test_liveness.py", "tests/unit/sharder/takeover/test_leaving.py")
 ADMISSION: Final = ("tests/unit/sharder/core/test_admission.py", "tests/properties/test_admission.py")
+WEBHOOK: Final = ("tests/unit/sharder/webhook/test_app.py", "tests/unit/sharder/webhook/test_limits.py")
 
 DECISION_FAULTS: Final[dict[str, Fault]] = {
     # -- the one decision --------------------------------------------------------
@@ -32,6 +35,69 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
         "if decision is Decision.DRAIN and not membership.may_drain_to(name):",
         "if False:",
         DECISIONS,
+    ),
+    "PLACE_WITH_WHO_LEAVES": Fault(
+        "a shard that is about to leave is given nothing, and gives away what it has",
+        "sharder.core.membership",
+        "staying = available - leaving or available",
+        "staying = available",
+        SHARDS,
+    ),
+    "DRAIN_TO_WHO_LEAVES": Fault(
+        "nothing is drained toward a shard that is about to leave, where all are",
+        "sharder.core.membership",
+        "for each in (self.leaving, self.left, self.silent, self.unsteady)",
+        "for each in (self.left, self.silent, self.unsteady)",
+        SHARDS,
+    ),
+    "PLACE_WITH_WHO_HAS_LEFT": Fault(
+        "what nobody has goes past a shard of which no process is at work",
+        "sharder.core.membership",
+        "silent = frozenset() if silent | left >= available else (silent | left) & available",
+        "silent = frozenset() if silent >= available else silent & available",
+        SHARDS,
+    ),
+    "OVERLOOK_WHO_LEAVES": Fault(
+        "that a shard is about to leave, or has left, is found out at once",
+        "sharder.core.membership",
+        'lease.main_resources, lease.leaving, lease.instance == "",',
+        "lease.main_resources,",
+        SHARDS,
+    ),
+    "OVERLOOK_WHO_IS_BACK_IN_TIME": Fault(
+        "a process that goes on with its shard's lease that nobody gave back comes after a crash",
+        "sharder.core.liveness",
+        "lease.holder == SHARDER_HOLDER or _goes_on(before, lease)",
+        "lease.holder == SHARDER_HOLDER",
+        HISTORIES,
+    ),
+    "OVERLOOK_WHO_FAILS": Fault(
+        "one that says that it has failed has crashed",
+        "sharder.core.liveness",
+        "return lease.ended_in_failure or ",
+        "return ",
+        HISTORIES,
+    ),
+    "BLAME_WHO_GAVE_BACK": Fault(
+        "one that was given back meanwhile, which was not observed, has not",
+        "sharder.core.liveness",
+        "return not same and before.spec.lease_transitions == lease.spec.lease_transitions",
+        "return not same",
+        HISTORIES,
+    ),
+    "GO_THROUGH_ALL_AFTER_EACH_SILENCE": Fault(
+        "shards that renew irregularly do not have all objects gone through all the time",
+        "sharder.core.resync",
+        "if event is Event.SILENCE_ENDED and now < state.silence_at:",
+        "if False:",
+        ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/takeover/test_leaving.py"),
+    ),
+    "FOLLOW_CHILDREN_TO_WHO_LEAVES": Fault(
+        "a family on its way does not go to a shard that is about to leave by now",
+        "sharder.core.handover",
+        "facts.staying == facts.chosen_among",
+        "facts.available == facts.chosen_among",
+        ("tests/unit/sharder/core/test_handover.py",),
     ),
     "CHILDREN_BY_THE_RING": Fault(
         "a child belongs where its owner is now, not where the ring says",
@@ -103,5 +169,26 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
         '"failurePolicy": "Ignore"',
         '"failurePolicy": "Fail"',
         ("tests/unit/sharder/core/test_webhookconfig.py",),
+    ),
+    "TAKE_NO_ACKNOWLEDGEMENT": Fault(
+        "the webhook lets an acknowledgement take the labels off",
+        "sharder.webhook.app",
+        "stale=view.stale, body=body,",
+        "stale=view.stale,",
+        WEBHOOK,
+    ),
+    "ANYBODY_MOVES_OBJECTS": Fault(
+        "from a shard that is there only the sharder moves an object",
+        "sharder.webhook.app",
+        ", account=self._account()",
+        "",
+        WEBHOOK,
+    ),
+    "ANSWERED_REVIEWS_COUNT": Fault(
+        "what was answered takes no room from what is asked later",
+        "sharder.webhook.app",
+        "                self._bodies.release(body)\n",
+        "                pass\n",
+        WEBHOOK,
     ),
 }

@@ -152,6 +152,13 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
         "return promised_at is not None",
         ("tests/contracts/test_leases.py", "tests/unit/sharder/core/test_shards.py"),
     ),
+    "LEAVING_FOR_EVER": Fault(
+        "what a shard that was about to leave has said, nobody has said who renews its lease later",
+        "shardsdk.protocol.leases",
+        "return said_at is not None and said_at == self.spec.renew_time",
+        "return said_at is not None",
+        ("tests/unit/shardsdk/lease/test_leaving.py",),
+    ),
     "AN_ERROR_CREATED_NOTHING": Fault(
         "a lease whose creation was answered with a 5xx may come to be, also for who is about to leave",
         "shardsdk.lease.tenure",

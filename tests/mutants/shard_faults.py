@@ -15,6 +15,7 @@ LAPSES: Final = ("tests/unit/shardsdk/kube/test_lapses.py",)
 ENDS: Final = ("tests/unit/shardsdk/reconcile/test_ends.py",)
 RANGES: Final = ("tests/unit/shardsdk/ranges/test_holder.py", "tests/unit/shardsdk/ranges/test_parts.py")
 THREADS: Final = ("tests/unit/shardsdk/reconcile/test_threads.py",)
+STOPPING: Final = ("tests/unit/shardsdk/process/test_manager_stopping.py",)
 
 SHARD_FAULTS: Final[dict[str, Fault]] = {
     "CANCELLED_TWICE_HAS_ENDED": Fault(
@@ -278,5 +279,37 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "            return\n        priority",
         ("tests/unit/shardsdk/reconcile/test_barrier.py", "tests/unit/shardsdk/reconcile/test_drains.py"),
         {"add_shard": 20.0, "drain_by_hand": 20.0},
+    ),
+    # -- leaving ---------------------------------------------------------------
+    "LEAVE_WITHOUT_WHAT_RUNS": Fault(
+        "a shard that is about to leave gives away nothing that a reconcile works on",
+        "shardsdk.process.workload",
+        "            await controller.stop()\n",
+        "            await controller.stop()\n"
+        "        for resource in self._resources.values():\n"
+        "            resource.inflight.busy = lambda request: False\n",
+        STOPPING,
+        {"stop_shard": 20.0},
+    ),
+    "LEAVE_UNTOLD": Fault(
+        "a shard whose reconciles go on says that it is about to leave",
+        "shardsdk.process.workload",
+        "            self._lease.tell_leaving(failed=failed)\n",
+        "            pass\n",
+        STOPPING,
+    ),
+    "LEAVE_AND_KEEP_WHAT_RESTS": Fault(
+        "a shard that is about to leave gives away what rests",
+        "shardsdk.process.workload",
+        "self._tell_leaving(failed=ended is not ExitCode.OK)",
+        "self._tell_leaving(failed=ended is not ExitCode.OK); await self._stop_writing()",
+        STOPPING,
+    ),
+    "CUT_OFF_WHAT_IS_WRITTEN": Fault(
+        "acknowledgements and the Event under way end before the lease is released",
+        "shardsdk.process.workload",
+        "end(writing, WRITES_SECONDS, CANCEL_SECONDS)",
+        "end(writing, 0.0, CANCEL_SECONDS)",
+        STOPPING,
     ),
 }

@@ -27,6 +27,7 @@ NAMESPACES: Final = ("tests/unit/sharder/placement/test_namespaces_watched.py",)
 MEANWHILE: Final = ("tests/unit/sharder/placement/test_namespaces_meanwhile.py",)
 CLUSTER_SCOPED: Final = ("tests/unit/sharder/placement/test_owners_without_namespace.py",)
 EDITS: Final = ("tests/unit/sharder/placement/test_labels.py",)
+UNUSABLE: Final = ("tests/unit/sharder/rings/test_not_in_use.py",)
 RESYNC: Final = ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_resync.py")
 
 SHARDER_FAULTS: Final[dict[str, Fault]] = {
@@ -371,5 +372,26 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
         "return resource.subject.owners_stay or self.covers(",
         "return self.covers(",
         CLUSTER_SCOPED,
+    ),
+    "PLACE_BY_WHAT_WAS": Fault(
+        "nothing is placed by a ring that cannot be used since it was edited",
+        "sharder.rings.ring_controller",
+        "            self._stop_placing_another()\n",
+        "            pass\n",
+        UNUSABLE,
+    ),
+    "SETTLED_WITHOUT_WHAT_WAITS": Fault(
+        "a ring is not settled while something that it lists waits for rights",
+        "sharder.rings.status",
+        "settled = summary.settled and unresolved is None and not summary.waiting",
+        "settled = summary.settled and unresolved is None",
+        ("tests/unit/sharder/rings/test_granted.py",),
+    ),
+    "LEFT_WITHOUT_WEBHOOK": Fault(
+        "a ring's webhook is called though nobody could tell at first whether there is a configuration for it",
+        "sharder.rings.ring_controller",
+        "        if ring.unanswered and exists is None:\n            self._queue.add_after(self.name, LOOK_SECONDS)\n",
+        "        if ring.unanswered and exists is None:\n            pass\n",
+        ("tests/unit/sharder/rings/test_webhook_unwatched.py",),
     ),
 }

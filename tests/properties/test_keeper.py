@@ -319,8 +319,7 @@ class World:
         """Something happens to somebody, again and again."""
         if not self.hostile:
             return
-        alive = [machine for machine in self.machines if machine.alive]
-        if alive:
+        if alive := [machine for machine in self.machines if machine.alive]:
             machine = self.rng.choice(alive)
             match self.rng.choice(("pause", "pause", "crash", "stop", "label", "meddle", "wall")):
                 case "pause":
@@ -328,7 +327,10 @@ class World:
                 case "crash":
                     self.end(machine, same_pod=self.rng.random() < 0.5)
                 case "stop":
-                    self.leave(machine, self.rng.choice((0, 0, GRACE_SECONDS)))
+                    self.on(machine, lambda: machine.keeper.tell_leaving(machine.moment(self.now, 0.0)))
+                    self.step(machine)
+                    grace_seconds, ends_in = self.rng.choice((0, 0, GRACE_SECONDS)), self.rng.choice(ENDS)
+                    self.after(ends_in, lambda: self.leave(machine, grace_seconds))
                 case "wall":
                     machine.wall_stands_at = self.now
                     machine.wall_stands_until = self.now + self.rng.choice((1.0, 5.0, 20.0))

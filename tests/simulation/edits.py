@@ -9,7 +9,7 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import CLUSTERRINGS
 from tests.simulation.storage import Author
-from tests.simulation.vocabulary import FAMILY, IN_RING, WORKS, ring_object, selector_of
+from tests.simulation.vocabulary import FAMILY, IN_RING, RINGS, WORKS, ring_object, selector_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -42,6 +42,20 @@ class Edits:
         spec = dict(world.storage.demand(CLUSTERRINGS, Key("", ring.ring)).doc["spec"])
         self._select(spec, world.covering.otherwise(ring))
         self._write(ring, spec)
+
+    def cover_by_labels(self, ring: RingLabels) -> None:
+        """Have a ring by ranges select namespaces by labels, of which its shards know nothing: nothing is to change."""
+        world = self._world
+        world.note(f"user has ring {ring.ring} select namespaces by labels")
+        spec = dict(world.storage.demand(CLUSTERRINGS, Key("", ring.ring)).doc["spec"])
+        self._select(spec, {"matchLabels": {IN_RING: "yes"}})
+        self._write(ring, spec)
+
+    def mend(self) -> None:
+        """Have no ring by ranges select namespaces by labels any more."""
+        for ring in RINGS.values():
+            if self._world.plan.ranges and not self._world.covering.tells(ring):
+                self.change_ring(ring)
 
     def list_works(self, listed: bool) -> None:
         """Take works, and with them their pieces, off their ring's list, or put them back."""

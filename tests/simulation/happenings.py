@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from shardsdk.protocol.objects import LEASES, Resource
 from shardsdk.testing.processes import outside
+from tests.simulation.crashloops import CrashLoops
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.machines import LEAST_SECONDS
 from tests.simulation.namesakes import Namesakes
@@ -50,7 +51,8 @@ class Happenings:
         self.world = world
         users = Users(world)
         self._namesakes = Namesakes(self, users)
-        self._actors: tuple[object, ...] = (self, users, Tampering(users), Hands(users), self._namesakes)
+        others = Tampering(users), Hands(users), CrashLoops(self)
+        self._actors: tuple[object, ...] = (self, users, self._namesakes, *others)
 
     def do(self, action: Action) -> None:
         """Carry one action out."""
@@ -75,6 +77,7 @@ class Happenings:
         world.webhook_up = world.plan.webhook
         world.serve()
         world.poison.mend_all()
+        world.edits.mend()
         self._namesakes.part_twins()
         rings = {shard.ring.ring for shard in world.shards if shard.running}
         for name, ring in (("fam-0", FAMILY), ("pla-0", PLAIN)):

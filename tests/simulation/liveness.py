@@ -48,6 +48,8 @@ class Liveness:
     #: Since when an object is where it belongs.
     _at_home: dict[str, float] = field(default_factory=dict)
     _available: dict[str, frozenset[str]] = field(default_factory=dict)
+    #: Those of them that say that they are about to leave.
+    _leaving: dict[str, frozenset[str]] = field(default_factory=dict)
     #: Shards whose leases are in the sharder's name.
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
@@ -118,9 +120,11 @@ class Liveness:
             leases = list(self._leases(name))
             available = frozenset(lease.metadata.name for lease in leases if lease.held_by_shard)
             self._taken[name] = frozenset(each.metadata.name for each in leases if each.holder == SHARDER_HOLDER)
-            if available != self._available.get(name):
-                self._available[name] = available
-                self.world.note(f"ring {name}: available {sorted(available)}")
+            leaving = frozenset(lease.metadata.name for lease in leases if lease.held_by_shard and lease.leaving)
+            if (available, leaving) != (self._available.get(name), self._leaving.get(name)):
+                self._available[name], self._leaving[name] = available, leaving
+                about = f", about to leave {sorted(leaving)}" if leaving else ""
+                self.world.note(f"ring {name}: available {sorted(available)}{about}")
                 self.disturb()
 
     def _leases(self, ring: str) -> Iterator[Lease]:
@@ -132,6 +136,11 @@ class Liveness:
     def available(self, ring: str) -> frozenset[str]:
         """Shards that hold their own leases, as the API server knows it."""
         return self._available.get(ring, frozenset())
+
+    def staying(self, ring: str) -> frozenset[str]:
+        """Those of them that are not about to leave; if all are, all."""
+        available = self.available(ring)
+        return available - self._leaving.get(ring, frozenset()) or available
 
     def taken(self, ring: str) -> frozenset[str]:
         """Shards whose leases the sharder holds."""
@@ -151,8 +160,7 @@ class Liveness:
             return label if label in self.available(ring.ring) else None
         if not self.world.in_scope(ring, version.key.namespace):
             return None
-        available = self.available(ring.ring)
-        return _owner(available, MAIN_OF[ring.ring], version.key)
+        return _owner(self.staying(ring.ring), MAIN_OF[ring.ring], version.key)
 
     # -- once a second -----------------------------------------------------------
 
@@ -266,10 +274,10 @@ class Liveness:
 
 
 def _is_renewal(commit: Commit) -> bool:
-    """Whether the lease stays in whose hands, and in which ring, it is."""
+    """Whether the lease stays in whose hands, and in which ring, it is, and its holder as long as it was to."""
     if commit.before is None or commit.after is None:
         return False
     was: Lease
     now: Lease
     was, now = commit.before.decode(Lease), commit.after.decode(Lease)
-    return (was.holder, was.ring) == (now.holder, now.ring)
+    return (was.holder, was.ring, was.leaving) == (now.holder, now.ring, now.leaving)

@@ -230,7 +230,10 @@ _DEFERRED = {
     Reason.OWNER_MOVES: "its owner is being given to a shard; it goes with it",
     Reason.OWNER_UNAVAILABLE: "its owner's shard is not available; both move together",
     Reason.TARGET_UNAVAILABLE: "the shard where it belongs is not available",
-    Reason.TARGET_NOT_READY: "the shard where it belongs does not renew its lease at present, or crashed a moment ago",
+    Reason.TARGET_NOT_READY: (
+        "the shard where it belongs does not renew its lease at present, has left it to its next process, or crashed a"
+        " moment ago"
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.namespaces import LEFT_OUT, NAME_LABEL, CoveredNamespaces
+from shardsdk.protocol.namespaces import LEFT_OUT, NAME_LABEL, CoveredNamespaces, unnamed
 from shardsdk.protocol.objects import CLUSTERRINGS
 from tests.simulation.storage import Commit
 
@@ -40,19 +40,24 @@ class Covering:
 
     def in_other_words(self, ring: RingLabels) -> dict[str, Any] | None:
         """A selector that says the same as the ring's, written in another way."""
-        found = self._selector_of(ring)
+        found, covered = self._selector_of(ring), self._of(ring)
         if found is None:
             return _without(LEFT_OUT)
-        covered = CoveredNamespaces.parse(found)
         if covered == CoveredNamespaces():
             return None
-        together = len(found["matchExpressions"]) > 1
+        together = len(found.get("matchExpressions", ())) > 1
         return _without(covered.without) if together else _without(*([name] for name in sorted(covered.without)))
 
     def otherwise(self, ring: RingLabels) -> dict[str, Any] | None:
         """A selector that covers the idle namespace, if the ring's does not, and else leaves it out."""
-        covered = CoveredNamespaces.parse(self._selector_of(ring))
-        return _without(LEFT_OUT | {IDLE}) if covered.covers(IDLE) else None
+        return _without(LEFT_OUT | {IDLE}) if self._of(ring).covers(IDLE) else None
+
+    def tells(self, ring: RingLabels) -> bool:
+        """Whether shards can tell by names what the ring's selector covers."""
+        return unnamed(self._selector_of(ring) or {}) is None
+
+    def _of(self, ring: RingLabels) -> CoveredNamespaces:
+        return self._covered.get(ring.ring, CoveredNamespaces())
 
     def _selector_of(self, ring: RingLabels) -> dict[str, Any] | None:
         found = self._world.storage.demand(CLUSTERRINGS, Key("", ring.ring))
@@ -62,8 +67,10 @@ class Covering:
     def _on_commit(self, commit: Commit) -> None:
         if commit.resource == CLUSTERRINGS and commit.after is not None:
             spec, status = commit.after.doc["spec"], commit.after.doc.get("status") or {}
-            said = next((each["namespaceSelector"] for each in (spec, status) if "namespaceSelector" in each), None)
-            name, covered = commit.key.name, CoveredNamespaces.parse(said)
+            name, says = commit.key.name, [each.get("namespaceSelector") for each in (spec, status)]
+            # What names do not tell is not in force: whoever starts goes by what the ring covered before.
+            said = next((each for each in says if each is not None and unnamed(each) is None), None)
+            covered = CoveredNamespaces.parse(said)
             self._changes[name] += self._covered.get(name, covered) != covered
             self._covered[name] = covered
 

@@ -32,7 +32,7 @@ TEARS: Final = {"delete_lease": 2, "empty_lease": 2}
 #: What they do to rings: it breaks neither half.
 COVERS: Final = {"cover_others": 1}
 #: What happens besides, and how often in a run of mean length; drawn apart from all else.
-BESIDES: Final = {"stall_leases": 1, "share_amid_errors": 1, "name_unheard": 1}
+BESIDES: Final = {"stall_leases": 1, "share_amid_errors": 1, "name_unheard": 1, "cover_by_labels": 1}
 #: How many of the runs in which nobody edits assignments have shards in several namespaces.
 SPREAD_SHARE: Final = 0.4
 #: How many of these have two of one name, and how often one comes there.

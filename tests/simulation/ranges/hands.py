@@ -75,5 +75,9 @@ class Hands:
         """Somebody edits which namespaces a ring covers."""
         self._world.edits.cover_others(RINGS[rng.choice(sorted(RINGS))])
 
+    def cover_by_labels(self, rng: Random) -> None:
+        """Somebody edits it so that names of namespaces do not tell which; API servers of before take it."""
+        self._world.edits.cover_by_labels(RINGS[rng.choice(sorted(RINGS))])
+
     def _pick(self, rng: Random) -> Version | None:
         return self._users.pick(RING_ASSIGNMENTS, rng)

@@ -78,7 +78,7 @@ class RangeLiveness(Liveness):
         told = "; ".join(f"{name} {short(now.of(name))}" for name in names)
         self.world.note(f"{author} assigns ring {ring}: {told}")
         self.world.stats.handovers += 1
-        taken = {name: was.of(name) - now.of(name) for name in self.available(ring) if not self._has_ended(name)}
+        taken = {name: was.of(name) - now.of(name) for name in self.staying(ring) if not self._has_ended(name)}
         if any(taken.values()):
             self.world.stats.drains += 1
             late = self._rested[ring] > self.grace and self.world.now > self._uneven_until

@@ -20,7 +20,7 @@ from shardsdk.kube.initialevents import Silent
 from shardsdk.kube.reading import STREAM_SILENCE_SECONDS
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
-from shardsdk.testing.memoryapi import MemoryApi
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
     ALONE,
@@ -215,3 +215,25 @@ async def test_a_shard_that_has_crashed_while_nobody_else_is_there_has_nothing_l
         await stage.pass_time(600)
         assert api.begun[OWNERS] <= 1
         assert api.begun[LEASES] <= 1
+
+
+@in_virtual_time
+async def test_who_begins_to_lead_after_it_was_cut_off_waits_until_it_has_heard_of_leases_again(
+    clock: VirtualClock,
+) -> None:
+    stage, api = staged(clock)
+    stage.create(LEASES, lease(clock, "one"), SHARDS)
+    async with knowing(stage) as cache:
+        await clock.sleep(1)
+        before = clock.monotonic()
+        await cache.until_heard(60)
+        assert clock.monotonic() == before
+        api.fault = Fault.LOST
+        await clock.sleep(30)
+        before = clock.monotonic()
+        await cache.until_heard(20)
+        assert 20 <= clock.monotonic() - before < 21, "who may not read them leads all the same"
+        api.fault = Fault.NONE
+        await cache.until_heard(60)
+        assert not cache.stale
+        assert clock.monotonic() - before < 50

@@ -27,7 +27,9 @@ from sharder.core.membership import Membership
 
 BOTH = frozenset({"one", "two"})
 #: Nothing has changed since the target was chosen.
-AS_BEFORE = Facts(may_take=True, target="one", chosen_among=BOTH, wanted="one", available=BOTH, in_scope=True)
+AS_BEFORE = Facts(
+    may_take=True, target="one", chosen_among=BOTH, wanted="one", staying=BOTH, available=BOTH, in_scope=True
+)
 READS = (Step.AWAIT_WATCHES, Step.LIST_CHILDREN)
 
 
@@ -113,7 +115,7 @@ def test_whatever_is_written_needs_a_shard_that_is_gone_and_a_lease_that_is_held
 def test_children_go_where_the_family_was_to_go_or_start_over(phase: Phase) -> None:
     silent = replace(AS_BEFORE, wanted="two")
     assert next_step(phase, lambda: silent) is Step.PATCH_CHILDREN, "the same shards: one of them is silent"
-    joined = replace(silent, available=BOTH | {"three"})
+    joined = replace(silent, staying=BOTH | {"three"})
     assert next_step(phase, lambda: joined) is None
     assert next_step(phase, lambda: replace(joined, wanted="one")) is Step.PATCH_CHILDREN
 

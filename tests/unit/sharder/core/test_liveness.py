@@ -8,17 +8,29 @@ import pytest
 
 from sharder.core.liveness import CRASH_SECONDS, MAX_CRASHES, History, follow, is_silent, is_unsteady
 from sharder.core.shards import LeaseFacts, Proof
-from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
-from shardsdk.protocol.leases import Lease, LeaseSpec, render_instance
+from shardsdk.protocol.labels import ENDED_ANNOTATION, INSTANCE_ANNOTATION, SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease, LeaseSpec, render_failure, render_instance
 from shardsdk.protocol.objects import ObjectMeta
 
 RENEWED: Final = "2030-01-01T00:00:00.000000Z"
 ALWAYS: Final = Proof(0.0, 1000.0)
 
 
-def lease(holder: str = "a", *, duration: int = 15, instance: str | None = None) -> Lease:
-    annotations = None if instance is None else {INSTANCE_ANNOTATION: render_instance(instance, RENEWED)}
-    return Lease(ObjectMeta(name="a", annotations=annotations), LeaseSpec(holder, duration, renew_time=RENEWED))
+def lease(
+    holder: str = "a",
+    *,
+    duration: int = 15,
+    instance: str | None = None,
+    acquired: str = "2029",
+    transitions: int = 0,
+    failed: bool = False,
+    uid: str = "",
+) -> Lease:
+    annotations = {} if instance is None else {INSTANCE_ANNOTATION: render_instance(instance, RENEWED)}
+    if failed:
+        annotations[ENDED_ANNOTATION] = render_failure(RENEWED)
+    spec = LeaseSpec(holder, duration, acquired, RENEWED, transitions)
+    return Lease(ObjectMeta(name="a", uid=uid, annotations=annotations), spec)
 
 
 def facts(observed_at: float, duration: int = 15, holder: str = "a") -> LeaseFacts:
@@ -83,6 +95,61 @@ def test_a_shard_that_left_in_order_is_steady_at_once() -> None:
         history = follow(history, left, 12, lease(SHARDER_HOLDER), 40)
         history = follow(history, lease(SHARDER_HOLDER), 40, lease(instance="y"), 60)
         assert not is_unsteady(facts(60), history, 60.1)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        lease(instance="x", acquired="2030"),
+        lease(instance="y", acquired="2030"),
+        lease(instance="y"),
+    ],
+)
+def test_a_process_that_goes_on_with_a_lease_that_nobody_gave_back_comes_after_a_crash(back: Lease) -> None:
+    """Nothing was taken from it meanwhile: it was back in time."""
+    history = follow(History(pause=3), lease(instance="x"), 10, back, 17)
+    assert history == History(held_since=17, crashed_at=(17,))
+    assert is_unsteady(facts(20), history, 31.9)
+    assert not is_unsteady(facts(31), history, 32)
+    assert follow(history, back, 17, back, 19) == History(held_since=17, pause=2, crashed_at=(17,))
+
+
+@pytest.mark.parametrize(
+    ("before", "back"),
+    [
+        (lease(instance="x"), lease(instance="x")),
+        (lease(), lease()),
+        # The Go library does not say which process it is.
+        (lease(), lease(acquired="2030")),
+        # Somebody has taken the annotations off, and they are written again.
+        (lease(instance="x"), lease()),
+        (lease(), lease(instance="x")),
+        # It was left to it.
+        (lease(instance=""), lease(instance="x", acquired="2030")),
+        # It was given back, and this was not observed.
+        (lease(instance="x"), lease(instance="y", acquired="2030", transitions=1)),
+        # Somebody has deleted it, and its shard has made it again.
+        (lease(instance="x", uid="1"), lease(instance="x", acquired="2030", uid="2")),
+    ],
+)
+def test_a_renewal_and_what_comes_after_an_end_in_order_is_no_crash(before: Lease, back: Lease) -> None:
+    assert not follow(History(), before, 10, back, 12).crashed_at
+
+
+def test_a_shard_whose_process_says_that_it_has_failed_has_crashed() -> None:
+    for left in (lease("", duration=1, failed=True), lease(instance="", failed=True, duration=60)):
+        history = follow(History(pause=2), lease(instance="x"), 10, left, 12)
+        history = follow(history, left, 12, lease(instance="y", transitions=left.holder == ""), 40)
+        assert history == History(held_since=40, crashed_at=(12,))
+        assert is_unsteady(facts(54), history, 54.9)
+        assert not is_unsteady(facts(54), history, 55)
+
+
+def test_what_a_lease_says_of_an_end_counts_once() -> None:
+    left = lease("", duration=1, failed=True)
+    history = follow(History(), lease(instance="x"), 10, left, 12)
+    assert follow(history, left, 12, left, 14).crashed_at == (12,)
+    assert follow(history, left, 12, lease(SHARDER_HOLDER), 14).crashed_at == (12,)
 
 
 def test_the_pause_is_that_between_two_renewals() -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sharder.core.decisions import Target
 from sharder.core.hashring import HashRing
 from sharder.core.membership import Membership, build, counts_the_same
 from shardsdk.protocol.labels import (
+    INSTANCE_ANNOTATION,
     LEASE_CONTROLLERRING_LABEL,
     LEASE_RING_LABEL,
+    LEAVING_ANNOTATION,
     MAIN_RESOURCES_ANNOTATION,
 )
 from shardsdk.protocol.leases import (
     MAX_DURATION_SECONDS,
     Lease,
     LeaseSpec,
+    render_instance,
     render_main_resources,
 )
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
@@ -30,12 +36,16 @@ def lease(
     seconds: int = 15,
     labels: tuple[str, ...] = (),
     mains: tuple[GroupResource, ...] = (),
+    leaving: bool = False,
+    instance: str | None = None,
 ) -> Lease:
-    said = {
-        MAIN_RESOURCES_ANNOTATION: render_main_resources(mains, "now"),
-    }
+    said = {MAIN_RESOURCES_ANNOTATION: render_main_resources(mains, "now")} if mains else {}
+    if leaving:
+        said[LEAVING_ANNOTATION] = "now"
+    if instance is not None:
+        said[INSTANCE_ANNOTATION] = render_instance(instance, "now")
     labelled = dict.fromkeys(labels, "example")
-    meta = ObjectMeta(name=name, namespace=namespace, labels=labelled, annotations=said if mains else None)
+    meta = ObjectMeta(name=name, namespace=namespace, labels=labelled, annotations=said)
     return Lease(meta, LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time="now"))
 
 
@@ -124,6 +134,76 @@ def test_what_shards_reconcile_as_main_counts_while_they_hold_their_lease_also_w
     assert found.shards_with_main(GroupResource("apps", "pods")) == ()
 
 
+KEYS = [f"key-{index}" for index in range(50)]
+
+
+def test_of_a_shard_that_is_left_to_its_next_process_nothing_is_new() -> None:
+    found = build([lease("a", "a", instance=""), lease("b", "b", instance="x")], {"a", "b"})
+    assert found.available == {"a", "b"}
+    assert found.left == found.silent == {"a"}
+    assert {found.target(key) for key in KEYS} == {"a", "b"}, "what it has stays"
+    assert {found.stand_in(key) for key in KEYS} == {"b"}
+    assert not found.may_drain_to("a")
+    assert found.may_drain_to("b")
+
+
+def test_where_all_shards_are_left_what_nobody_has_waits_for_their_next_processes() -> None:
+    leases = [lease("a", "a", instance=""), lease("b", "b", instance="x")]
+    found = build(leases, {"a", "b"}, silent=frozenset("b"))
+    assert found.silent == frozenset()
+    assert {found.stand_in(key) for key in KEYS} == {"a", "b"}
+    assert not found.may_drain_to("a")
+
+
+def test_a_shard_that_is_about_to_leave_is_available_and_in_no_ring() -> None:
+    before = build([lease("a", "a"), lease("b", "b")], {"a", "b"})
+    found = build([lease("a", "a", leaving=True), lease("b", "b")], {"a", "b"}, before)
+    assert found.available == {"a", "b"}
+    assert found.leaving == {"a"}
+    assert found.staying == {"b"}
+    assert {found.target(key) for key in KEYS} == {found.stand_in(key) for key in KEYS} == {"b"}
+    assert not found.may_drain_to("a")
+    assert build([lease("a", "a"), lease("b", "b")], {"a", "b"}, found).ring == before.ring
+
+
+def test_where_all_shards_are_about_to_leave_they_are_the_ring() -> None:
+    """What nobody has, and what a dead one had, has a place."""
+    found = build([lease("a", "a", leaving=True), lease("b", "b", leaving=True)], {"a", "b"})
+    assert found.staying == found.available == {"a", "b"}
+    assert {found.target(key) for key in KEYS} == {found.stand_in(key) for key in KEYS} == {"a", "b"}
+    assert not found.may_drain_to("a")
+
+
+@pytest.mark.parametrize("other", [lease("b", "b"), lease("b", "b", instance="")])
+def test_what_is_new_waits_for_a_silent_shard_rather_than_for_one_that_is_about_to_leave(other: Lease) -> None:
+    found = build([lease("a", "a", leaving=True), other], {"a", "b"}, silent=frozenset("b"))
+    assert found.silent == {"b"}
+    assert {Target("b", stand_in=found.stand_in(key)).now(found) for key in KEYS} == {"b"}
+    assert not found.may_drain_to("b"), "what the one has that leaves it keeps until then"
+
+
+says = st.tuples(st.sampled_from("abcd"), st.booleans(), st.sampled_from([None, "", "x"]), st.booleans())
+
+
+@given(st.lists(says, unique_by=lambda each: each[0]), st.frozensets(st.sampled_from("abcd")))
+def test_whatever_shards_say_each_key_has_a_place_and_nothing_new_is_with_who_goes_while_another_stays(
+    shards: list[tuple[str, bool, str | None, bool]], silent: frozenset[str]
+) -> None:
+    leases = [lease(name, name, leaving=leaving, instance=instance) for name, leaving, instance, _ in shards]
+    unsteady = frozenset(name for name, _, _, crashed in shards if crashed)
+    found = build(leases, {name for name, *_ in shards}, silent=silent, unsteady=unsteady)
+    going, away = {name for name, leaving, *_ in shards if leaving}, silent | found.left
+    best = found.available - going - away or found.available - going or found.available - away or found.available
+    for key in KEYS:
+        target = found.target(key)
+        if target is None:
+            assert not shards
+            continue
+        assert target in (found.available - going or found.available)
+        assert Target(target, stand_in=found.stand_in(key)).now(found) in best
+        assert not (found.may_drain_to(target) and target in going | found.left | unsteady)
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -131,6 +211,8 @@ def test_what_shards_reconcile_as_main_counts_while_they_hold_their_lease_also_w
         lease("a", "a", seconds=MAX_DURATION_SECONDS + 1),
         lease("a", "a", labels=(LEASE_RING_LABEL, LEASE_CONTROLLERRING_LABEL)),
         lease("a", "a", mains=(SECRETS,)),
+        lease("a", "a", leaving=True),
+        lease("a", "a", instance=""),
     ],
 )
 def test_what_makes_another_membership_is_noticed(other: Lease) -> None:

@@ -15,6 +15,7 @@ from sharder.core.resync import (
     MAX_SUPERSEDED,
     NOTHING,
     RETRY_SECONDS,
+    SILENCE_SECONDS,
     TABLE,
     Asked,
     Event,
@@ -58,6 +59,29 @@ MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SEC
         (
             CLEAN, Event.READINESS_CHANGED, NOTHING,
             changed(IDLE, changed_at=NOW, deep_at=NOW + SETTLE, not_before=-NEVER, pause=RETRY_SECONDS[0]),
+        ),
+        (
+            CLEAN, Event.SILENCE_ENDED, NOTHING,
+            changed(
+                IDLE, changed_at=NOW, deep_at=NOW + SETTLE, not_before=-NEVER, pause=RETRY_SECONDS[0],
+                silence_at=NOW + SETTLE + SILENCE_SECONDS,
+            ),
+        ),
+        (
+            changed(CLEAN, silence_at=NOW + 9), Event.SILENCE_ENDED, Asked(shallow=True),
+            changed(CLEAN, silence_at=NOW + 9 + SILENCE_SECONDS, deep_at=NOW + 9),
+        ),
+        (
+            changed(CLEAN, silence_at=NOW + 2 * SILENCE_SECONDS), Event.SILENCE_ENDED, NOTHING,
+            changed(CLEAN, silence_at=NOW + 2 * SILENCE_SECONDS, deep_at=NOW + SILENCE_SECONDS),
+        ),
+        (
+            changed(IDLE, silence_at=NOW + 9, deep_at=NOW + 1), Event.SILENCE_ENDED, NOTHING,
+            changed(IDLE, silence_at=NOW + 9, deep_at=NOW + 1),
+        ),
+        (
+            changed(CLEAN, silence_at=NOW + 9), Event.SILENCE_ENDED_AGAIN, NOTHING,
+            changed(CLEAN, silence_at=NOW + 9 + SILENCE_SECONDS, deep_at=NOW + 9),
         ),
         (CLEAN, Event.NAMESPACE_CHANGED, NS, changed(IDLE, asked=NS, deep_at=NOW + 4)),
         (
@@ -181,6 +205,7 @@ def test_a_ring_is_settled_when_it_is_clean_and_nothing_waits() -> None:
 
 ONE = Membership(available=frozenset({"one"}), ready=frozenset({"one"}))
 TWO = Membership(available=frozenset({"one", "two"}), ready=frozenset({"one", "two"}))
+TWO_LEAVES = replace(TWO, leaving=frozenset({"two"}))
 
 
 @pytest.mark.parametrize(
@@ -192,10 +217,19 @@ TWO = Membership(available=frozenset({"one", "two"}), ready=frozenset({"one", "t
         (TWO, replace(TWO, ready=ONE.ready), (Event.READINESS_CHANGED, NOTHING)),
         (replace(TWO, ready=ONE.ready), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
         (TWO, replace(TWO, silent=frozenset({"two"})), None),
-        (replace(TWO, silent=frozenset({"two"})), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
+        (replace(TWO, silent=frozenset({"two"})), TWO, (Event.SILENCE_ENDED, Asked(shallow=True))),
+        (
+            replace(TWO, silent=frozenset({"two"}), unsteady=frozenset({"two"})), TWO,
+            (Event.READINESS_CHANGED, Asked(shallow=True)),
+        ),
+        (TWO, TWO_LEAVES, (Event.SHARDS_CHANGED, Asked(shallow=True))),
+        (TWO_LEAVES, TWO, (Event.SHARDS_CHANGED, Asked(shallow=True))),
+        # The ring is the same by then.
+        (TWO_LEAVES, ONE, (Event.READINESS_CHANGED, NOTHING)),
+        (TWO, replace(TWO, leaving=TWO.available), None),
         (replace(TWO, unsteady=frozenset({"two"})), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
     ],
-)
+)  # fmt: skip
 def test_what_a_change_of_the_membership_is(old: Membership, new: Membership, found: object) -> None:
     assert compare(old, new) == found
 
@@ -206,7 +240,7 @@ happenings = st.sampled_from(
     [
         (Event.SHARDS_CHANGED, NOTHING), (Event.SHARDS_CHANGED, Asked(shallow=True)),
         (Event.READINESS_CHANGED, NOTHING), (Event.NAMESPACE_CHANGED, NS), (Event.MOVING, NOTHING),
-        (Event.QUIET, NOTHING), (Event.ROOM, NOTHING),
+        (Event.QUIET, NOTHING), (Event.ROOM, NOTHING), (Event.SILENCE_ENDED, Asked(shallow=True)),
     ]
 )  # fmt: skip
 meanwhile = st.lists(st.one_of(happenings, st.just((Event.LEFT_OUT, NS))), max_size=3)

@@ -18,6 +18,8 @@ NOW = datetime(2026, 11, 21, 15, 0, 0, 250_000, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
 GOOD = Health(generation=2, shards=3, available=3, unsettled=Unsettled())
 DEPLOYMENTS = GroupResource("apps", "deployments")
+SECRETS = GroupResource("", "secrets")
+WORSE = ("Worse", "it was worse")
 AWAY = replace(GOOD, unanswered=((DEPLOYMENTS, "503"),), unsettled=None)
 
 
@@ -34,6 +36,8 @@ def test_a_ring_that_works_has_every_condition_true() -> None:
     assert list(found) == [each.value for each in ConditionType]
     assert statuses(GOOD) == {}
     assert found["Ready"]["reason"] == "ReconciliationSucceeded"
+    assert {each["observedGeneration"] for each in found.values()} == {2}
+    assert found["ShardsAvailable"]["message"] == "3 of 3 shards are available"
 
 
 @pytest.mark.parametrize("counts", [None, Unsettled()])
@@ -75,6 +79,11 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
             ("PermissionsGranted", "may not patch deployments.apps; `sharder rbac RING`"),
         ),
         (
+            {"denied": (MissingRule("patch", DEPLOYMENTS),)},
+            {"Ready": "False", "PermissionsGranted": "False"},
+            ("Ready", "may not patch deployments.apps; `sharder rbac RING`"),
+        ),
+        (
             {"denied": (MissingRule("watch", DEPLOYMENTS),)},
             {"PermissionsGranted": "False"},
             ("PermissionsGranted", "watch deployments.apps"),
@@ -113,15 +122,35 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         (
             {"unanswered": ((DEPLOYMENTS, "503"),)},
             {"Ready": "False", "ResourcesServed": "False"},
-            ("ResourcesServed", "kubectl get apiservices` for group apps"),
+            ("ResourcesServed", "is not known: 503; they wait, and so do the owners of those"),
+        ),
+        (
+            {"unanswered": ((GroupResource("", "pods"), "503"),)},
+            {"Ready": "False", "ResourcesServed": "False"},
+            ("ResourcesServed", "kubectl get apiservices` for group core"),
         ),
         ({"available": 0}, {"ShardsAvailable": "False"}, ("ShardsAvailable", "start a shard")),
-        ({"unsteady": frozenset("ab")}, {}, ("ShardsAvailable", "a, b crashed lately")),
+        ({"unsteady": frozenset("fedcba")}, {}, ("ShardsAvailable", "a, b, c, d, e, f crashed lately")),
+        (
+            {"available": 4, "shards_leaving": frozenset("zyx")},
+            {},
+            ("ShardsAvailable", "x, y, z will leave soon: nothing new goes"),
+        ),
+        (
+            {"available": 3, "shards_leaving": frozenset("zyx")},
+            {},
+            ("ShardsAvailable", "x, y, z will leave soon: there is no other, so what is new goes there"),
+        ),
+        ({"shards_left": frozenset("ab")}, {}, ("ShardsAvailable", "a, b ended with a restart grace: what is there")),
         ({"ambiguous": ("a/x", "b/x")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "Leases a/x, b/x")),
-        ({"unusable": frozenset({"l" * 64})}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "at most 63")),
+        ({"unusable": frozenset("ZYXWV")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "V, W, X, Y, Z cannot")),
         ({"unfit": ("LabelsOnly", "stop x")}, {"ShardsFit": "False"}, ("ShardsFit", "stop x")),
-        ({"mixed": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y has the labels")),
-        ({"overlong": frozenset("xy")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of x, y is held for more than")),
+        ({"mixed": frozenset("zyxwv")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of v, w, x, y, z has the labels")),
+        (
+            {"overlong": frozenset("zyxwv")},
+            {"ShardsFit": "False"},
+            ("ShardsFit", "of v, w, x, y, z is held for more than"),
+        ),
         (
             {"as_main": ((DEPLOYMENTS, ("x", "y")),)},
             {"ShardsFit": "False"},
@@ -144,6 +173,65 @@ def test_each_trouble_shows_where_it_belongs_with_its_remedy(
     health = replace(GOOD, **change)
     assert statuses(health) == wrong
     assert words[1] in conditions(health)[words[0]]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        ({"missing": (DEPLOYMENTS,), "unanswered": ((SECRETS, "503"),)}, "ResourcesServed", ("False", "NotServed")),
+        (
+            {"denied": (MissingRule("patch", DEPLOYMENTS),), "not_in_force": NotInForce(NOW)},
+            "PermissionsGranted",
+            ("False", "Forbidden"),
+        ),
+        ({"abandoned": ("a/x",)}, "ShardsAvailable", ("False", "NobodyReady")),
+        ({"not_acquired": ("a/x",), "abandoned": ("a/x",)}, "ShardsAvailable", ("False", "NotTakenOver")),
+        ({"not_acquired": ("a/x",), "shards_before": WORSE}, "ShardsAvailable", ("False", "NotTakenOver")),
+        ({"shards_before": WORSE}, "ShardsAvailable", ("False", "Worse")),
+        ({"stuck_drains": ("n/a",)}, "DrainsAcknowledged", ("False", "Overdue")),
+        ({"stuck_drains": ("n/a",), "overdue_before": WORSE}, "DrainsAcknowledged", ("False", "Overdue")),
+        ({"stuck_drains": ("n/a",), "stuck_unlisted": True}, "DrainsAcknowledged", ("False", "NobodyWatches")),
+        ({"overdue_before": WORSE}, "DrainsAcknowledged", ("False", "Worse")),
+        ({"moving": "2 of 8 ranges"}, "Settled", ("False", "Moving")),
+        ({"leaving": ((DEPLOYMENTS, 1),)}, "Settled", ("False", "Leaving")),
+        ({"joining": ((DEPLOYMENTS, 1),)}, "Settled", ("False", "Joining")),
+        ({"leaving": ((DEPLOYMENTS, 1),), "joining": ((SECRETS, 1),)}, "Settled", ("False", "Leaving")),
+        ({"unsettled": Unsettled(stranded=1), "refused": True}, "Settled", ("False", "Refused")),
+    ],
+)
+def test_what_is_worst_gives_the_reason(change: dict[str, Any], kind: str, said: tuple[str, str]) -> None:
+    found = conditions(replace(GOOD, **change))[kind]
+    assert (found["status"], found["reason"]) == said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"unsettled": Unsettled(1, 2, 3)}, "1 unassigned, 2 stranded, 3 draining"),
+        (
+            {"unsettled": Unsettled(misplaced=True)},
+            "0 unassigned, 0 stranded, 0 draining; the last resync has found objects that are not where they should be",
+        ),
+        (
+            {"unsettled": Unsettled(1, 2, 3), "leaving": ((DEPLOYMENTS, 4),)},
+            "1 unassigned, 2 stranded, 3 draining; the ring lists no longer, and has labels on: 4 deployments.apps",
+        ),
+        (
+            {"unsettled": Unsettled(1, 2, 3), "refused": True},
+            "1 unassigned, 2 stranded, 3 draining; the API server refuses to change some of them: the Event"
+            " PlacementRefused has one, and its answer",
+        ),
+        ({"moving": "2 of 8 ranges"}, "2 of 8 ranges"),
+        ({"unsettled": None}, "no resync has ended yet"),
+        (
+            {"unsettled": None, "resynced": True},
+            "no resync has ended since shards came or went, or objects moved; that takes some seconds",
+        ),
+        ({"unsettled": None, "not_in_force": NotInForce(NOW)}, "the ring's spec is not in use; see Ready"),
+    ],
+)
+def test_settled_says_what_is_left(change: dict[str, Any], message: str) -> None:
+    assert conditions(replace(GOOD, **change))["Settled"]["message"] == message
 
 
 def test_a_ring_that_cannot_be_used_says_why_and_knows_nothing_else() -> None:

@@ -24,14 +24,22 @@ from sharder.telemetry.metrics import Metrics
 from shardsdk.kube.api import Operation
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import (
+    ENDED_ANNOTATION,
     FENCED_ANNOTATION,
     INSTANCE_ANNOTATION,
     LEASE_RING_LABEL,
+    LEAVING_ANNOTATION,
     MAIN_RESOURCES_ANNOTATION,
     RingLabels,
     parse_ring_name,
 )
-from shardsdk.protocol.leases import Lease, render_instance, render_main_resources, render_micro_time
+from shardsdk.protocol.leases import (
+    Lease,
+    render_failure,
+    render_instance,
+    render_main_resources,
+    render_micro_time,
+)
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
 from shardsdk.testing.memory import MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
@@ -78,19 +86,20 @@ def lease(
     duration: int = 15,
     holder: str | None = None,
     mains: Iterable[GroupResource] = (),
+    instance: str | None = None,
+    leaving: bool = False,
 ) -> Object:
     """A shard's lease, renewed now; `mains`: what it says that it reconciles as main."""
     now = render_micro_time(clock.now())
-    said = {
-        INSTANCE_ANNOTATION: render_instance(shard, now),
-        MAIN_RESOURCES_ANNOTATION: render_main_resources(mains, now),
-    }
+    said = {FENCED_ANNOTATION: now} if fenced else {}
+    if mains:
+        said[MAIN_RESOURCES_ANNOTATION] = render_main_resources(mains, now)
+    if mains or instance is not None:
+        said[INSTANCE_ANNOTATION] = render_instance(shard if instance is None else instance, now)
+    if leaving:
+        said[LEAVING_ANNOTATION] = now
     return {
-        "metadata": {
-            "name": shard,
-            "labels": {LEASE_RING_LABEL: RING},
-            "annotations": (said if mains else {}) | ({FENCED_ANNOTATION: now} if fenced else {}),
-        },
+        "metadata": {"name": shard, "labels": {LEASE_RING_LABEL: RING}, "annotations": said},
         "spec": {
             "holderIdentity": shard if holder is None else holder,
             "leaseDurationSeconds": duration,
@@ -176,20 +185,37 @@ class Stage:
         """Let a shard stop without a word."""
         self.shards.pop(shard).cancel()
 
-    def release(self, shard: str) -> None:
-        """Let a shard leave in order."""
+    def release(self, shard: str, *, failed: bool = False) -> None:
+        """Let a shard leave in order; `failed`: because of a failure, as it says."""
         self.crash(shard)
-        self.server.patch(LEASES, shard, SHARDS, {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
+        now = render_micro_time(self.clock.now())
+        said = {ENDED_ANNOTATION: render_failure(now)} if failed else {}
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
+        self.server.patch(LEASES, shard, SHARDS, {"metadata": {"annotations": said}, "spec": spec})
+
+    def leave_in_grace(self, shard: str, seconds: int) -> None:
+        """Let a shard leave its lease to its next process."""
+        self.crash(shard)
+        self._patch_lease(shard, SHARDS, lease(self.clock, shard, duration=seconds, instance=""))
+
+    def leave_soon(self, shard: str) -> None:
+        """Let a shard say that it is about to leave; it goes on with all but what would be new."""
+        self._patch_lease(shard, SHARDS, self._renewed(shard, SHARDS, leaving=True))
 
     async def _live(self, shard: str, namespace: str) -> None:
         while True:
             await asyncio.sleep(2)
             if self.holder(shard, namespace) != shard:
                 return
-            before = msgspec.convert(self.server.find(LEASES, shard, namespace), Lease)
-            renewed = lease(self.clock, shard, fenced=before.fenced, mains=before.main_resources)
-            renewed["spec"] = {"renewTime": renewed["spec"]["renewTime"]}
-            self._patch_lease(shard, namespace, renewed)
+            self._patch_lease(shard, namespace, self._renewed(shard, namespace))
+
+    def _renewed(self, shard: str, namespace: str, *, leaving: bool = False) -> Object:
+        before = msgspec.convert(self.server.find(LEASES, shard, namespace), Lease)
+        renewed = lease(
+            self.clock, shard, fenced=before.fenced, mains=before.main_resources, instance=before.instance,
+            leaving=leaving or before.leaving,
+        )  # fmt: skip
+        return renewed | {"spec": {"renewTime": renewed["spec"]["renewTime"]}}
 
     def _patch_lease(self, shard: str, namespace: str, body: Object) -> None:
         changes = {"metadata": {"annotations": body["metadata"]["annotations"]}, "spec": body["spec"]}

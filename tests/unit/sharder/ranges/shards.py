@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.protocol.labels import LEAVING_ANNOTATION
 from shardsdk.protocol.leases import Lease, render_micro_time
 from shardsdk.protocol.objects import LEASES
 from shardsdk.protocol.ranges import (
@@ -64,6 +65,7 @@ class RangedShard:
         self.frozen = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._renewed = 0.0
+        self._leaving = False
         #: It renews its lease, and learns nothing of the assignment.
         self.deaf = False
 
@@ -93,6 +95,11 @@ class RangedShard:
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         }
         self._server.patch(LEASES, self.name, SHARDS, body)
+
+    def leave_soon(self) -> None:
+        """Say that it is about to leave, with this renewal and all that follow."""
+        self._leaving = True
+        self._write({"renewTime": render_micro_time(self._clock.now())})
 
     def report(self, counts: dict[str, int]) -> None:
         """Say how many objects there are in these namespaces."""
@@ -144,7 +151,10 @@ class RangedShard:
         self._write({})
 
     def _write(self, spec: dict[str, str]) -> None:
-        body = {"metadata": {"annotations": {HELD_RANGES_ANNOTATION: str(self._held)}}, "spec": spec}
+        said = {HELD_RANGES_ANNOTATION: str(self._held)}
+        if self._leaving and "renewTime" in spec:
+            said[LEAVING_ANNOTATION] = spec["renewTime"]
+        body = {"metadata": {"annotations": said}, "spec": spec}
         self._server.patch(LEASES, self.name, SHARDS, body)
 
     def _named(self) -> HashRanges | None:

@@ -9,9 +9,10 @@ import pytest
 
 from sharder.core.cutting import cut
 from sharder.ranges.assignment import RangeAssignment
-from shardsdk.protocol.objects import NAMESPACES
-from shardsdk.protocol.ranges import EVERYWHERE, HashRanges, Named
+from shardsdk.protocol.objects import LEASES, NAMESPACES
+from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, HashRanges, Named
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.stage import SHARDS, lease
 from tests.unit.sharder.ranges.rig import Ring, ranged, sharder
 from tests.unit.sharder.ranges.test_assignment import make_namespaces
 
@@ -241,3 +242,107 @@ async def test_a_leader_that_has_just_come_takes_nobody_for_unsteady(clock: Virt
         async with sharder(ring.stage):
             ring.start("c")
             assert await ring.until_spread("a", "b", "c") < 3
+
+
+def leave_in_grace(ring: Ring, shard: str, seconds: int = 60) -> None:
+    """End, and leave the lease to the next process."""
+    ring.shards[shard].crash()
+    body = lease(ring.stage.clock, shard, duration=seconds, instance="")
+    body["metadata"]["annotations"][HELD_RANGES_ANNOTATION] = None
+    ring.stage.server.patch(LEASES, shard, SHARDS, {"metadata": body["metadata"], "spec": body["spec"]})
+
+
+@in_virtual_time
+async def test_a_shard_that_is_about_to_leave_gives_away_its_ranges_while_it_holds_its_lease(
+    clock: VirtualClock,
+) -> None:
+    async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage, cut) as assignment:
+        make_namespaces(ring)
+        named = await spread(ring, assignment, "a", "b", "c")
+        ring.shards["c"].leave_soon()
+        assert await ring.until_spread("a", "b", seconds=6) < 5
+        assert not ring.named().of("c")
+        assert ring.stage.holder("c") == "c"
+        for shard in ("a", "b"):
+            assert named.of(shard) & ring.named().of(shard) == named.of(shard), "no more moves than has to"
+        await ring.stage.until(lambda: assignment.summarize().settled)
+        named = ring.named()
+        await ring.shards["c"].leave()
+        await ring.stage.pass_time(30)
+        assert ring.named() == named
+
+
+@pytest.mark.parametrize("others", ["silent", "left", "leaving", "unsteady"])
+def test_a_leaving_shard_keeps_its_ranges_where_nobody_else_could_take_them(others: str) -> None:
+    @in_virtual_time
+    async def scene(clock: VirtualClock) -> None:
+        async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage, cut) as assignment:
+            make_namespaces(ring)
+            await spread(ring, assignment, "a", "b", "c")
+            match others:
+                case "silent":
+                    for shard in ("a", "b"):
+                        ring.shards[shard].crash()
+                    await ring.stage.pass_time(7)
+                case "left":
+                    for shard in ("a", "b"):
+                        leave_in_grace(ring, shard)
+                    await ring.stage.pass_time(1)
+                case "leaving":
+                    for shard in ("a", "b"):
+                        ring.shards[shard].leave_soon()
+                    await ring.stage.pass_time(0)
+                case _:
+                    for shard in ("a", "b"):
+                        await crash(ring, assignment, shard)
+                    await spread(ring, assignment, "c")
+                    for shard in ("a", "b"):
+                        ring.start(shard)
+                    await ring.stage.pass_time(1)
+            named = ring.named()
+            ring.shards["c"].leave_soon()
+            await ring.stage.pass_time(5)
+            assert ring.named() == named
+            assert ring.workers.working["c"] == named.of("c")
+
+    scene()
+
+
+@in_virtual_time
+async def test_what_is_free_does_not_go_to_a_shard_that_is_left_to_its_next_process(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b", "c") as ring, sharder(ring.stage, cut) as assignment:
+        make_namespaces(ring)
+        named = await spread(ring, assignment, "a", "b", "c")
+        leave_in_grace(ring, "c")
+        await ring.stage.pass_time(2)
+        assert ring.named() == named, "its next process goes on there"
+        await ring.shards["b"].leave()
+        await ring.stage.until(lambda: ring.workers.covered() == EVERYWHERE - named.of("c"), seconds=3)
+        await ring.stage.pass_time(30)
+        assert ring.named().of("c") == named.of("c")
+        ring.start("c")
+        await ring.until_spread("a", "c", seconds=5)
+
+
+@in_virtual_time
+async def test_what_was_on_its_way_to_a_shard_that_is_left_with_a_grace_goes_elsewhere(clock: VirtualClock) -> None:
+    async with ranged(clock, "b") as ring, sharder(ring.stage, cut) as assignment:
+        make_namespaces(ring)
+        ring.start("slow", drain_seconds=8)
+        await spread(ring, assignment, "b", "slow")
+        ring.start("c")
+        await ring.stage.until(lambda: bool(ring.workers.working.get("c")))
+        going = ring.named().nobodys
+        assert going
+        leave_in_grace(ring, "c")
+        await ring.stage.pass_time(0.3)
+        kept = ring.named().of("c")
+        await ring.stage.until(lambda: not ring.workers.working["slow"] & going, seconds=10)
+        await ring.stage.until(lambda: not going - ring.workers.covered(), seconds=2)
+        assert ring.named().of("c") == kept
+        ring.start("c")
+        await ring.until_spread("b", "slow", "c", seconds=30)
+        assert assignment.wanted is not None
+        await ring.stage.until(lambda: assignment.summarize().settled)
+        loads = assignment._weights.loads(ring.named(), assignment.wanted, {"b", "slow", "c"})
+        assert loads.shards["c"] >= 0.8 * loads.total / 3, loads.shards

@@ -15,11 +15,11 @@ from sharder.rings.permissions import DENIED_SECONDS
 from sharder.rings.status import NOT_WRITTEN, REFUSED_SECONDS, STATUS_SECONDS, due_in
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ServerError, ShardingError
 from shardsdk.kube.api import Operation
-from shardsdk.protocol.objects import CLUSTERRINGS, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memory import Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, RING, SETTINGS, leading, make_stage, ring
+from tests.unit.sharder.placement.stage import ALONE, RING, SETTINGS, SHARDS, leading, make_stage, ring
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,23 @@ async def test_what_an_older_definition_drops_is_not_written_again_and_again(clo
         before = stage.patches(CLUSTERRINGS)
         await stage.pass_time(600)
         assert stage.patches(CLUSTERRINGS) == before
+
+
+@in_virtual_time
+async def test_it_counts_no_shard_that_has_left_once_its_lease_is_gone(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.set_up(ring(ALONE), "one", "two")
+
+    def counts() -> tuple[int, int]:
+        status = stage.server.get(CLUSTERRINGS, RING, None).get("status", {})
+        return status.get("shards", 0), status.get("availableShards", 0)
+
+    async with leading(stage):
+        await stage.until(lambda: counts() == (2, 2))
+        stage.release("two")
+        await stage.until(lambda: counts() == (2, 1))
+        await stage.until(lambda: stage.server.find(LEASES, "two", SHARDS) is None)
+        await stage.until(lambda: counts() == (1, 1), seconds=STATUS_SECONDS + 2)
 
 
 class Unwritable(MemoryApi):

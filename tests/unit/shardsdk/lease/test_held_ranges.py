@@ -216,7 +216,7 @@ def test_without_ranges_no_write_names_them() -> None:
     assert lease.instance == "uid-1"
     bodies = [
         render_create(CLAIM, EPOCH),
-        render_hold(CLAIM, lease, EPOCH),
+        render_hold(CLAIM, lease, EPOCH, ()),
         render_release(CLAIM, lease, EPOCH),
         render_grace(CLAIM, lease, EPOCH, 30),
     ]

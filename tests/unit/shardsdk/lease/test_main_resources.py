@@ -38,7 +38,7 @@ def patched(patch: Any) -> Lease:
 
 def test_a_lease_says_it_from_the_first_moment_on_and_with_every_renewal() -> None:
     assert parsed(MADE).main_resources == MAINS
-    assert patched(render_hold(claim(), parsed(MADE), LATER)).main_resources == MAINS
+    assert patched(render_hold(claim(), parsed(MADE), LATER, ())).main_resources == MAINS
 
 
 def test_an_instance_may_be_called_anything() -> None:
@@ -48,7 +48,7 @@ def test_an_instance_may_be_called_anything() -> None:
 @pytest.mark.parametrize("mains", [NOTHING, frozenset({GroupResource("", "secrets")})])
 def test_the_next_process_says_its_own(mains: frozenset[GroupResource]) -> None:
     for instance in ("uid", "another"):
-        assert patched(render_hold(claim(instance, mains), parsed(MADE), LATER)).main_resources == mains
+        assert patched(render_hold(claim(instance, mains), parsed(MADE), LATER, ())).main_resources == mains
 
 
 def test_who_does_not_know_the_annotation_has_not_said_what_it_says() -> None:
@@ -70,7 +70,7 @@ def test_who_leaves_the_lease_takes_along_what_it_says() -> None:
 def test_it_is_said_for_the_next_process_as_well_that_the_lease_is_left_to() -> None:
     left = render_grace(claim(), parsed(MADE), LATER, 60)
     assert (patched(left).instance, patched(left).main_resources) == ("", MAINS)
-    taken = render_hold(claim("another", NOTHING), patched(left), LATER + timedelta(seconds=2))
+    taken = render_hold(claim("another", NOTHING), patched(left), LATER + timedelta(seconds=2), ())
     assert parsed(merge(merge(MADE, left), taken)).main_resources == NOTHING
 
 

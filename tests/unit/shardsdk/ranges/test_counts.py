@@ -124,7 +124,7 @@ def test_who_acquires_or_leaves_a_lease_has_counted_nothing(how: str) -> None:
     driver.due().step()
     driver.due().step()
     body = {
-        "acquired": lambda: render_hold(CLAIM, driver.lease, EPOCH),
+        "acquired": lambda: render_hold(CLAIM, driver.lease, EPOCH, ()),
         "released": lambda: render_release(CLAIM, driver.lease, EPOCH),
         "left to the next": lambda: render_grace(CLAIM, driver.lease, EPOCH, 30),
     }[how]()
