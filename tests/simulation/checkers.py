@@ -280,6 +280,8 @@ class Checkers:
                 self.taint(owner)  # its shard does not see this child any more, and makes it again
             return
         if author.rpartition("_")[0] == shard:
+            if self.world.liveness.is_leaving(ring.ring, shard):
+                self.world.mark("acknowledged while about to leave")
             if before.label(ring.drain) is None:
                 self.violate("acknowledges drains only", f"{author} moves {what}")
             if self._running.get((author, before.uid)):

@@ -21,6 +21,7 @@ from tests.simulation.ranges.hands import Hands
 from tests.simulation.schedule import Action, Broken
 from tests.simulation.server import Service
 from tests.simulation.shards import ShardProcess
+from tests.simulation.stops import Stops
 from tests.simulation.tampering import Tampering
 from tests.simulation.users import Users
 from tests.simulation.vocabulary import FAMILY, PIECES, PLAIN
@@ -51,7 +52,7 @@ class Happenings:
         self.world = world
         users = Users(world)
         self._namesakes = Namesakes(self, users)
-        others = Tampering(users), Hands(users), CrashLoops(self)
+        others = Tampering(users), Hands(users), CrashLoops(self), Stops(self)
         self._actors: tuple[object, ...] = (self, users, self._namesakes, *others)
 
     def do(self, action: Action) -> None:
@@ -143,7 +144,10 @@ class Happenings:
     def stop_shard(self, rng: Random) -> None:
         shard = self.shard(rng)
         if shard is not None:
-            outside(self._stop_shard(shard, rng))
+            self.stop(shard, rng)
+
+    def stop(self, shard: AnyShard, rng: Random) -> None:
+        outside(self._stop_shard(shard, rng))
 
     async def _stop_shard(self, shard: AnyShard, rng: Random) -> None:
         await shard.stop()

@@ -122,6 +122,8 @@ class Liveness:
             self._taken[name] = frozenset(each.metadata.name for each in leases if each.holder == SHARDER_HOLDER)
             leaving = frozenset(lease.metadata.name for lease in leases if lease.held_by_shard and lease.leaving)
             if (available, leaving) != (self._available.get(name), self._leaving.get(name)):
+                if leaving - self._leaving.get(name, frozenset()):
+                    self.world.mark("said that it is about to leave")
                 self._available[name], self._leaving[name] = available, leaving
                 about = f", about to leave {sorted(leaving)}" if leaving else ""
                 self.world.note(f"ring {name}: available {sorted(available)}{about}")
@@ -141,6 +143,10 @@ class Liveness:
         """Those of them that are not about to leave; if all are, all."""
         available = self.available(ring)
         return available - self._leaving.get(ring, frozenset()) or available
+
+    def is_leaving(self, ring: str, shard: str) -> bool:
+        """Whether it says that it is about to leave."""
+        return shard in self._leaving.get(ring, frozenset())
 
     def taken(self, ring: str) -> frozenset[str]:
         """Shards whose leases the sharder holds."""

@@ -55,6 +55,8 @@ DECLARED: Final = (
     *(f"scenario {each.name}" for each in Scenario),
     "heal",
     "ended because its ring covers others",
+    "said that it is about to leave",
+    "acknowledged while about to leave",
     "stop of a machine noticed",
     "etcd restored",
     "etcd restored, versions raised",

@@ -80,7 +80,7 @@ WEIGHTS: Final = {
 #: each from what those before it have left, so that a new one comes last.
 RARE: Final = {
     "restore_etcd": 0.12, "stop_shard_in_renewal": 0.3, "stop_leader_in_renewal": 0.2, "force_away": 0.3,
-    "crash_loop": 0.25,
+    "crash_loop": 0.25, "stop_busy_shard": 0.35,
 }  # fmt: skip
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.

@@ -257,6 +257,10 @@ class Waits:
             return Wait.RECONCILE
         return None
 
+    def is_busy(self, shard: AnyShard) -> bool:
+        """Whether any of its reconciles runs."""
+        return self._busy.get(shard.identity, 0) > 0
+
     def _is_full(self, shard: AnyShard) -> bool:
         return self._busy.get(shard.identity, 0) >= SLOTS
 
