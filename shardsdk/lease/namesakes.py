@@ -6,22 +6,22 @@ a prompt stands for one in the kubeconfig's namespace.  Nothing keeps the two ap
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import timedelta
 from typing import Final
 
 from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector
-from shardsdk.lease.claim import describe_holder
+from shardsdk.lease.claim import describe_holder, is_overdue
 from shardsdk.logs import logger_of
-from shardsdk.protocol.leases import Lease, parse_micro_time
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 
 log: Final = logger_of(__name__)
 
 #: By so much the clocks of two machines may differ before a leader is taken for one that is gone.
-SKEW_SECONDS: Final = 60.0
+SKEW: Final = timedelta(minutes=1)
 
 
 async def warn_of_namesakes(api: Api, namespace: str, name: str, clock: Clock) -> None:
@@ -36,21 +36,14 @@ async def warn_of_namesakes(api: Api, namespace: str, name: str, clock: Clock) -
         selector = Selector(fields=f"metadata.name={name}")
         async for page in api.pages(LEASES, selector=selector, model=Lease, metadata_only=False):
             for lease in page:
-                if lease.metadata.namespace != namespace and _is_held(lease, clock.now()):
+                held = lease.holder and not is_overdue(lease, clock.now() - SKEW)
+                if held and lease.metadata.namespace != namespace:
                     _tell(lease, namespace)
     except ShardingError as error:
         log.debug(
             "Nobody knows who leads under the same name in other namespaces",
             extra={"lease": f"{namespace}/{name}", "error": str(error)},
         )
-
-
-def _is_held(lease: Lease, now: datetime) -> bool:
-    """As far as another machine's time tells."""
-    renewed = parse_micro_time(lease.spec.renew_time)
-    if not lease.holder or renewed is None:
-        return False
-    return (now - renewed).total_seconds() <= lease.duration_seconds + SKEW_SECONDS
 
 
 def _tell(lease: Lease, namespace: str) -> None:

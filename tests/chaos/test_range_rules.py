@@ -10,10 +10,16 @@ from tests.chaos.story import ALL, LEASE_SECONDS, SHARDER, USER, Story, rules
 
 
 class Ranged(Story):
-    """Two shards; an object with a child on the first, which holds everything."""
+    """Two shards; an object with a child on the first, which holds everything.
 
-    def __init__(self, renewals: int = 1) -> None:
+    `second_left_to`: who had the Lease of the second before it was given back, if it was.
+    """
+
+    def __init__(self, renewals: int = 1, second_left_to: str | None = None) -> None:
         super().__init__()
+        if second_left_to is not None:
+            self.lease("two", holder=second_left_to)
+            self.lease("two", holder="")
         for _ in range(renewals):
             self.renew("one", "two")
         self.name("one")
@@ -172,25 +178,13 @@ def test_a_move_between_shards_that_had_their_leases_all_the_time_is_found_but_o
 def test_a_shard_that_crashed_may_be_given_late_what_came_up_while_it_had_to_hold_its_lease_first(
     holder: str, found: list[str]
 ) -> None:
-    story = Story()
-    story.lease("two", holder=holder)
-    story.lease("two", holder="")
-    for _ in range(4):
-        story.renew("one", "two")
-    story.name("one")
-    story.lease("one", held=ALL)
-    story.renew("two")
-    story.owner(None)
-    story.renew("two")
-    story.begin("one", "one/1")
-    story.write("one/1", "w1")
-    story.child(None, write="w1")
+    story = Ranged(renewals=4, second_left_to=holder)
     story.name(None)
     story.lease("one", held="")
     story.name("two")
     story.lease("two", held=ALL)
     story.begin("two", "two/1")
-    assert rules(story.told(by_ranges=True)) == found
+    assert rules(story.told()) == found
 
 
 @pytest.mark.parametrize(("seconds", "found"), [(0, []), (LEASE_SECONDS, ["foreign reconcile", "foreign write"])])

@@ -234,6 +234,10 @@ class Stage:
             await self.clock.sleep(every)
         return self.clock.monotonic() - began
 
+    async def until_settled(self) -> None:
+        """Wait until the ring says that every object is where it should be."""
+        await self.until(lambda: self.condition("Settled") == "True")
+
     async def pass_time(self, seconds: float) -> None:
         """Let virtual time go by."""
         await self.clock.sleep(seconds)

@@ -53,10 +53,6 @@ def edit(stage: Stage, **spec: Any) -> None:
     stage.server.patch(CLUSTERRINGS, RING, None, {"spec": spec})
 
 
-async def settled(stage: Stage) -> None:
-    await stage.until(lambda: stage.condition("Settled") == "True")
-
-
 #: In milliseconds; less than nothing: the ring is edited first.
 @pytest.mark.parametrize("later", [0, 2, -2, -5])
 @pytest.mark.parametrize("count", COUNTS)
@@ -64,7 +60,7 @@ async def settled(stage: Stage) -> None:
 async def test_what_comes_while_the_ring_is_edited_is_placed(clock: VirtualClock, count: int, later: int) -> None:
     stage = make_many(clock, count, "theirs")
     async with leading(stage):
-        await settled(stage)
+        await stage.until_settled()
         steps: list[Callable[[], None]] = [
             lambda: set_team(stage, "ours"),
             lambda: edit(stage, resources=[ALONE, {"resource": CHILDREN.plural}]),
@@ -73,7 +69,7 @@ async def test_what_comes_while_the_ring_is_edited_is_placed(clock: VirtualClock
             step()
             await clock.sleep(abs(later) / 1000)
         await stage.until(lambda: stage.label(OWNERS, "it", "other") == "one", seconds=10)
-        await settled(stage)
+        await stage.until_settled()
 
 
 @pytest.mark.parametrize("seconds", WAITED)
@@ -84,11 +80,11 @@ async def test_what_comes_while_an_edit_waits_for_writes_is_placed(
 ) -> None:
     stage, api = make_refusing(clock, count, "theirs")
     async with leading(stage):
-        await settled(stage)
+        await stage.until_settled()
         async with edit_waiting(stage, api, seconds):
             set_team(stage, "ours")
         await stage.until(lambda: stage.label(OWNERS, "it", "other") == "one", seconds=10)
-        await settled(stage)
+        await stage.until_settled()
 
 
 @pytest.mark.parametrize("seconds", WAITED)
@@ -104,7 +100,7 @@ async def test_what_leaves_while_an_edit_waits_for_writes_is_not_waited_for(
         assert stage.condition("Settled") != "True"
         async with edit_waiting(stage, api, seconds):
             set_team(stage, "theirs")
-        await settled(stage)
+        await stage.until_settled()
         assert stage.label(OWNERS, "it", "other") is None
 
 
@@ -113,14 +109,14 @@ async def test_what_leaves_while_an_edit_waits_for_writes_is_not_waited_for(
 async def test_what_came_and_was_refused_is_tried_again(clock: VirtualClock, count: int) -> None:
     stage, api = make_refusing(clock, count, "theirs")
     async with leading(stage):
-        await settled(stage)
+        await stage.until_settled()
         api.refused.add("it")
         set_team(stage, "ours")
         await stage.pass_time(100)
         assert stage.condition("Settled") != "True"
         api.refused.clear()
         await stage.until(lambda: stage.label(OWNERS, "it", "other") == "one", seconds=70)
-        await settled(stage)
+        await stage.until_settled()
 
 
 class Refusing(SlowApi):

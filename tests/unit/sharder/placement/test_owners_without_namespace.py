@@ -44,17 +44,13 @@ def labels_of(stage: Stage) -> Object:
     return labels
 
 
-async def settled(stage: Stage) -> None:
-    await stage.until(lambda: stage.condition("Settled") == "True")
-
-
 async def move(stage: Stage) -> None:
     """Have the project go from shard one to shard two, and wait until the ring is settled."""
     stage.start("two")
     await stage.until(lambda: LABELS.drain in labels_of(stage))
     stage.server.patch(PROJECTS, NAME, None, {"metadata": {"labels": {LABELS.shard: None, LABELS.drain: None}}})
     await stage.until(lambda: labels_of(stage).get(LABELS.shard) == "two")
-    await settled(stage)
+    await stage.until_settled()
 
 
 @in_virtual_time
@@ -65,7 +61,7 @@ async def test_children_are_with_their_owner_when_it_has_moved_wherever_they_are
     async with leading(stage):
         await stage.until(lambda: labels_of(stage).get(LABELS.shard) == "one")
         assert stage.label(CHILDREN, "inside", "inside") == stage.label(CHILDREN, "outside", "outside") == "one"
-        await settled(stage)
+        await stage.until_settled()
         await move(stage)
         assert stage.label(CHILDREN, "inside", "inside") == stage.label(CHILDREN, "outside", "outside") == "two"
 
@@ -76,7 +72,7 @@ async def test_a_child_that_its_owners_shard_sees_stays_with_the_owner_wherever_
     # As a shard makes it, which labels what it makes.
     create_child(stage, owner, "outside", "outside", shard="one")
     async with leading(stage):
-        await settled(stage)
+        await stage.until_settled()
         assert stage.label(CHILDREN, "outside", "outside") == "one"
         await move(stage)
         assert stage.label(CHILDREN, "outside", "outside") == "two"
@@ -87,7 +83,7 @@ async def test_the_ring_settles_when_the_namespace_of_a_child_leaves_it(clock: V
     stage, owner = make_projects(clock, shard="one")
     create_child(stage, owner, "inside", "inside", shard="one")
     async with leading(stage):
-        await settled(stage)
+        await stage.until_settled()
         stage.server.patch(NAMESPACES, "inside", None, {"metadata": {"labels": {"team": "theirs"}}})
         # More than the longest pause between two passes that find something.
         await stage.pass_time(150)
@@ -101,7 +97,7 @@ async def test_a_child_without_a_shard_gets_its_owners_wherever_it_is(clock: Vir
     stage, owner = make_projects(clock, shard="one", watchUnassignedControlled=watched)
     create_child(stage, owner, "before", "outside")
     async with leading(stage):
-        await settled(stage)
+        await stage.until_settled()
         assert stage.label(CHILDREN, "before", "outside") == "one"
         stage.server.patch(NAMESPACES, "inside", None, {"metadata": {"labels": {"team": "theirs"}}})
         for namespace in ("inside", "outside"):

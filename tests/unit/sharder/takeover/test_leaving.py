@@ -27,10 +27,6 @@ from tests.unit.sharder.takeover.test_silence import SHARDS_OF_RING, Story, new_
 HAD = names_on("one", *SHARDS_OF_RING, count=10)
 
 
-async def until_settled(stage: Stage) -> None:
-    await stage.until(lambda: stage.condition("Settled") == "True")
-
-
 def on(stage: Stage, names: list[str]) -> set[str | None]:
     return {stage.label(OWNERS, name) for name in names}
 
@@ -45,7 +41,7 @@ async def create(stage: Stage, names: list[str]) -> None:
 async def test_a_shard_that_is_about_to_leave_gets_nothing_new_and_gives_away_what_it_has(clock: VirtualClock) -> None:
     stage, story = settled_ring(clock)
     async with leading(stage):
-        await until_settled(stage)
+        await stage.until_settled()
         stage.leave_soon("one")
         await clock.sleep(0.1)
         await create(stage, new_names())
@@ -56,7 +52,7 @@ async def test_a_shard_that_is_about_to_leave_gets_nothing_new_and_gives_away_wh
         await stage.pass_time(30)
         assert stage.holder("one") == "one", "it holds its lease for what still runs"
         stage.release("one")
-        await until_settled(stage)
+        await stage.until_settled()
         await stage.pass_time(60)
         assert story.drains == len(HAD)
         assert "leave" not in stage.message("ShardsAvailable")
@@ -68,7 +64,7 @@ async def test_what_a_leaving_shard_does_not_give_away_stays_with_it_while_it_ho
 ) -> None:
     stage, story = settled_ring(clock)
     async with leading(stage):
-        await until_settled(stage)
+        await stage.until_settled()
         story._acknowledge = lambda name: None  # type: ignore[method-assign]
         stage.leave_soon("one")
         await stage.pass_time(40)
@@ -86,7 +82,7 @@ def test_nothing_moves_off_a_leaving_shard_that_nobody_else_could_take(others: s
     async def scene(clock: VirtualClock) -> None:
         stage, story = settled_ring(clock)
         async with leading(stage):
-            await until_settled(stage)
+            await stage.until_settled()
             for shard in ("two", "three"):
                 if others == "left":
                     stage.leave_in_grace(shard, 60)
@@ -117,7 +113,7 @@ async def test_families_go_away_from_a_leaving_shard_and_nobodys_do_not_go_there
     stage.create(CHILDREN, thing("child", shard="one", owner=owner))
     Story(stage)
     async with leading(stage):
-        await until_settled(stage)
+        await stage.until_settled()
         stage.leave_soon("one")
         await stage.until(
             lambda: stage.label(OWNERS, mine) == stage.label(CHILDREN, "child") == "two" and not
@@ -129,7 +125,7 @@ async def test_families_go_away_from_a_leaving_shard_and_nobodys_do_not_go_there
 async def test_a_process_that_comes_after_one_that_was_leaving_is_as_any(clock: VirtualClock) -> None:
     stage, story = settled_ring(clock)
     async with leading(stage):
-        await until_settled(stage)
+        await stage.until_settled()
         stage.leave_soon("one")
         await stage.until(lambda: "one" not in on(stage, HAD), seconds=3)
         stage.release("one")
@@ -144,7 +140,7 @@ async def test_nothing_goes_to_a_shard_that_was_left_with_a_grace_and_what_it_ha
     stage, story = settled_ring(clock, objects=40)
     had = names_on("one", *SHARDS_OF_RING, count=40)
     async with leading(stage):
-        await until_settled(stage)
+        await stage.until_settled()
         stage.start("four")
         await stage.until(lambda: story.drains > 3, seconds=3)
         stage.leave_in_grace("four", 60)
@@ -174,7 +170,7 @@ def test_a_shard_that_ends_soon_after_each_start_gets_nothing_that_others_have(h
     async def scene(clock: VirtualClock) -> None:
         stage, story = settled_ring(clock)
         async with leading(stage):
-            await until_settled(stage)
+            await stage.until_settled()
             stage.crash("one")
             stage.start("one", instance="1")
             await stage.pass_time(20)
@@ -194,7 +190,7 @@ def test_a_shard_that_ends_soon_after_each_start_gets_nothing_that_others_have(h
             await stage.pass_time(100)
             assert not story.drains, "it is to show for longer that it lives"
             await stage.until(lambda: on(stage, new_names()) == {"one"}, seconds=60)
-            await until_settled(stage)
+            await stage.until_settled()
             await stage.until(lambda: "crashed" not in stage.message("ShardsAvailable"), seconds=5)
 
     scene()
@@ -228,7 +224,7 @@ def test_shards_that_renew_irregularly_have_few_passes_made_over_all_objects(irr
             stage.shards[shard].cancel()
             stage.shards[shard] = asyncio.create_task(renew(shard))
         async with leading(stage) as replica:
-            await until_settled(stage)
+            await stage.until_settled()
             before = passes(replica)
             unsettled = 0
             for _ in range(1800):

@@ -12,7 +12,7 @@ import pytest
 from shardsdk.kube.api import Api
 from shardsdk.lease.hold import Hold
 from shardsdk.lease.leadership import Candidate, Election
-from shardsdk.lease.namesakes import SKEW_SECONDS, warn_of_namesakes
+from shardsdk.lease.namesakes import SKEW, warn_of_namesakes
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES, GroupResource
 from shardsdk.testing.memory import MemoryServer
@@ -38,9 +38,9 @@ async def test_whoever_leads_elsewhere_under_the_same_name_is_named(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MemoryServer()
-    lease(server, clock, "websites", "websites", age=14 + SKEW_SECONDS)
+    lease(server, clock, "websites", "websites", age=14 + SKEW.total_seconds())
     lease(server, clock, "default", "websites")  # it waits for that one
-    lease(server, clock, "gone", "websites", age=15 + SKEW_SECONDS + 1)
+    lease(server, clock, "gone", "websites", age=15 + SKEW.total_seconds() + 1)
     lease(server, clock, "released", "websites", holderIdentity="")
     lease(server, clock, "odd", "websites", renewTime=None)
     lease(server, clock, "other", "pages")
