@@ -55,6 +55,7 @@ RINGS: Final = (
     replace(_GOOD, unfit=describe_unfit({"shard-1"}, ()), joining=((_SECRETS, 3),)),
     replace(_GOOD, unfit=describe_unfit((), {"shard-1"}), unsettled=None, waiting=(_WIDGETS,)),
     replace(_GOOD, as_main=((_SECRETS, ("shard-1",)),), unsettled=Unsettled(unassigned=1), refused=True),
+    replace(_GOOD, not_reconciled=((_SECRETS, ("shard-1",)),)),
     replace(_GOOD, available=1, not_acquired=(f"{_LEASE} cannot be acquired to move what shard shard-1 has: 403",)),
     replace(_GOOD, available=1, abandoned=(_LEASE,)),
     replace(_GOOD, stuck_drains=_STUCK, stuck_unlisted=True, denied=(MissingRule("list", NAMESPACES.group_resource),)),

@@ -33,6 +33,7 @@ from sharder.ranges.assignment import RangeAssignment
 from sharder.rings.assignment import Assign
 from sharder.rings.deps import DRAIN_ALARM_SECONDS, Recorder, RingSettings, WebhookSettings
 from sharder.rings.leader import Leader
+from sharder.rings.other_leaders import OtherLeaders
 from sharder.takeover.alarm import Detection
 from sharder.takeover.fences import CommitProof, Gate
 from sharder.takeover.leadership import Leadership
@@ -47,7 +48,7 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Unconfirmed
 from shardsdk.lease.election import LeaderElector
 from shardsdk.lease.timings import LeaseTimings
-from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from shardsdk.protocol.labels import LEADER_LABEL, LEADS_SHARDER, SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class Replica:
         self.elector = LeaderElector(
             api, namespace=settings.lease_namespace, name=settings.lease_name, identity=settings.identity,
             timings=settings.timings, clock=clock, rng=rng, on_renewed=self._detection.renewed, recorder=recorder,
+            labels={LEADER_LABEL: LEADS_SHARDER},
         )  # fmt: skip
 
     def webhook_changed(self) -> None:
@@ -232,8 +234,12 @@ class Replica:
         leadership = Leadership(
             self._api, leader, confirmed, _Counters(self._metrics, self.cache), self._clock, self._rng
         )
+        others = OtherLeaders(
+            self._api, settings.lease_namespace, settings.lease_name,
+            clock=self._clock, show=self._metrics.other_leaders.set,
+        )  # fmt: skip
         return Leader(
-            leadership, self.cache, of_rings,
+            leadership, self.cache, of_rings, others,
             proof=self._proof, recorder=self._recorder, on_settled=self._on_settled,
         )  # fmt: skip
 

@@ -236,7 +236,7 @@ def manifests(source: str, sharder: str, hash_by: str | None, helm: str | None, 
     """`shardsdk manifests`.  Raises: ConfigurationError."""
     from shardsdk.commands.chart import chart_of
     from shardsdk.commands.loading import load
-    from shardsdk.commands.manifests import Wanted, deployed
+    from shardsdk.commands.manifests import Wanted, deployed, describe_limit
     from shardsdk.commands.rendering import render
 
     namespace, _, name = sharder.partition("/")
@@ -249,7 +249,9 @@ def manifests(source: str, sharder: str, hash_by: str | None, helm: str | None, 
         raise ConfigurationError(f"--image {image!r} is no image: name it as in registry.example.com/websites:1")
     options["former"] = [_read_resource(each) for each in _split(options["former"])]
     by = HashBy(hash_by) if hash_by is not None else None
-    whole = deployed(load(source), Wanted(**options, sharder=(namespace, name), hash_by=by))
+    wanted = Wanted(**options, sharder=(namespace, name), hash_by=by)
+    whole = deployed(load(source), wanted)
+    sys.stderr.write(describe_limit(whole, wanted))
     if helm is None:
         sys.stdout.write(render(whole.manifests()))
         return

@@ -4,7 +4,8 @@
 
     ShardingError
     ├── ConfigurationError      input is wrong                          NEVER
-    │   └── InvalidRingName     a ring's name cannot be a label         NEVER
+    │   ├── InvalidRingName     a ring's name cannot be a label         NEVER
+    │   └── RingChanged         the ring is another one than before     NEVER
     ├── ApiError                the API server answered with an error
     │   ├── BadRequest          400                                     NEVER
     │   ├── Unauthorized        401                                     BACKOFF
@@ -55,6 +56,7 @@ __all__ = [
     "NotFound",
     "NotServed",
     "RetryRule",
+    "RingChanged",
     "ServerError",
     "ShardingError",
     "StreamInterrupted",
@@ -87,6 +89,13 @@ class ConfigurationError(ShardingError):
 
 class InvalidRingName(ConfigurationError):
     """A ring's name cannot be made into labels."""
+
+
+class RingChanged(ConfigurationError):
+    """The ring assigns otherwise, or covers other namespaces, than when the process started, which is to start anew.
+
+    No failure of the process: the Lease that it releases says nothing of one.
+    """
 
 
 class ApiError(ShardingError):

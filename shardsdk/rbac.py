@@ -103,19 +103,19 @@ def account_with(
 ) -> list[Manifest]:
     """A ServiceAccount that may do `own` in its namespace, `objects` in `namespaces` (none: in all), and `cluster`.
 
-    `cluster` is what no namespace can grant: a ring is in none.
+    `cluster` is what no namespace can grant: a ring is in none.  The names of roles that accounts of several namespaces
+    may have side by side have the account's in them: a binding of one name would be taken from another's account.
     """
     account = (namespace, name)
     made: list[Manifest] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}},
         *grant("Role", {"name": name, "namespace": namespace}, own, account),
     ]
+    named = {"name": f"sharding:objects:{namespace}:{name}"}
     if not namespaces:
-        return [*made, *grant("ClusterRole", {"name": name}, [*objects, *cluster], account)]
+        return [*made, *grant("ClusterRole", named, [*objects, *cluster], account)]
     for each in namespaces:
-        # Beside the role for its leases, perhaps in the same namespace.
-        made += grant("Role", {"name": f"{name}-objects", "namespace": each}, objects, account)
-    # A cluster role's name is one for all namespaces.
+        made += grant("Role", {**named, "namespace": each}, objects, account)
     anywhere = {"name": f"sharding:ring-reader:{namespace}:{name}"}
     return [*made, *(grant("ClusterRole", anywhere, cluster, account) if cluster else ())]
 

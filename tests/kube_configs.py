@@ -18,21 +18,33 @@ from shardsdk.kube.server import Access
 from tests.kube_fakes import InstantClock
 
 
-def certificate(name: str = "test", address: str = "127.0.0.1") -> tuple[str, str]:
-    """A self-signed certificate, also of a server at `address`, and its key, as PEM."""
+def certificate(
+    name: str = "test", address: str = "127.0.0.1", *, by: tuple[str, str] | None = None, signs: bool = False
+) -> tuple[str, str]:
+    """A certificate, also of a server at `address`, and its key, as PEM; signed `by` itself, unless another is named.
+
+    `signs` has it be an authority's.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signer = subject, key
+    if by is not None:
+        issuer = x509.load_pem_x509_certificate(by[0].encode()).subject
+        loaded = serialization.load_pem_private_key(by[1].encode(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signer = loaded
     now = datetime(2026, 1, 1, tzinfo=UTC)
     built = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now)
         .not_valid_after(now + timedelta(days=3650))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=None), critical=True)
+        .sign(signer, hashes.SHA256())
     )
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return built.public_bytes(serialization.Encoding.PEM).decode(), pem.decode()

@@ -54,6 +54,7 @@ class ConditionReason(StrEnum):
     LABELS_ONLY = "LabelsOnly"
     NOTHING_TAKEN = "NothingTaken"
     CONTROLLED_AS_MAIN = "ControlledAsMain"
+    NOT_RECONCILED = "NotReconciled"
     ACKNOWLEDGED = "Acknowledged"
     OVERDUE = "Overdue"
     NOBODY_WATCHES = "NobodyWatches"

@@ -54,6 +54,11 @@ class Membership:
         """The shards that say that they reconcile `resource` as a main one."""
         return tuple(sorted({shard for each, shard in self.as_main if each == resource}))
 
+    def shards_without_main(self, resource: GroupResource) -> tuple[str, ...]:
+        """Available shards that say what they reconcile as main, but not `resource`; one that says nothing may."""
+        telling = self.available & {shard for _, shard in self.as_main}
+        return tuple(sorted(telling.difference(self.shards_with_main(resource))))
+
     @property
     def staying(self) -> frozenset[str]:
         """Available shards that are given something: those that are not about to leave, or all if all are."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from shardsdk.protocol.labels import LEADER_LABEL, LEADS_SHARDER
+
 #: What PyYAML raises for hostile texts beside its own errors: it leaves a tag that does not fit its value to whatever
 #: comes of it, and an alias may stand within what it names.
 NOT_YAML_EITHER: Final = (ValueError, RecursionError, AttributeError, LookupError, TypeError)
@@ -20,6 +22,8 @@ MAX_QUOTED: Final = 80
 _BOUNDED: Final = reprlib.Repr()
 #: Names that a message lists before it only counts them.
 MAX_LISTED: Final = 10
+#: Shows which sharders lead: there is to be one.
+LIST_LEADERS: Final = f"kubectl get leases -A -l {LEADER_LABEL}={LEADS_SHARDER}"
 
 
 @dataclass(frozen=True, slots=True)

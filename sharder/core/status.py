@@ -59,7 +59,8 @@ class Health:
     `refused`: the API server refuses to change some of them. `moving`: which ranges of hashes change hands; `unfit`:
     why shards get none, as a reason and in words. `ambiguous`: the leases, as `namespace/name`,
     whose name more than one holds. `unsteady`, `shards_leaving`, `shards_left`, `mixed`, `overlong`: as of
-    `Membership`; `as_main`: what the ring lists as controlled and shards reconcile as main, and which.
+    `Membership`; `as_main`: what the ring lists as controlled and shards reconcile as main, and which;
+    `not_reconciled`: what it lists as main and shards do not reconcile, and which.
     `taken`: names of shards that are gone whose Lease is somebody else's by now, each with
     why that keeps their objects where they are; `not_acquired`: why their Lease cannot be
     acquired, `abandoned`: Leases that ran out while nobody is ready to take over, both of shards
@@ -87,6 +88,7 @@ class Health:
     mixed: frozenset[str] = frozenset()
     overlong: frozenset[str] = frozenset()
     as_main: tuple[tuple[GroupResource, tuple[str, ...]], ...] = ()
+    not_reconciled: tuple[tuple[GroupResource, tuple[str, ...]], ...] = ()
     taken: tuple[str, ...] = ()
     not_acquired: tuple[str, ...] = ()
     abandoned: tuple[str, ...] = ()
@@ -284,14 +286,27 @@ def _shards_fit(health: Health) -> Condition:
     if health.unfit is not None:
         return Condition(kind, False, *health.unfit)
     if health.as_main:
-        which = " and ".join(f"{resource} on {some(shards)}" for resource, shards in health.as_main)
         message = (
-            f"shards reconcile as main objects what the ring lists as controlled: {which}, so that two may reconcile"
-            " one object once status.placedResources has it as controlled, since it moves with its owners then, and"
-            " these shards are not asked; roll out the program that has it as a child, or list it as a main resource"
+            f"shards reconcile as main objects what the ring lists as controlled: {_which(health.as_main)}, so that two"
+            " may reconcile one object once status.placedResources has it as controlled, since it moves with its owners"
+            " then, and these shards are not asked; roll out the program that has it as a child, or list it as a main"
+            " resource"
         )
         return Condition(kind, False, ConditionReason.CONTROLLED_AS_MAIN, message)
+    if health.not_reconciled:
+        message = (
+            f"shards do not reconcile what the ring lists as main: {_which(health.not_reconciled)}, so that nobody"
+            " works on the objects that these get; finish the rollout of a program that does, take off the ring what"
+            " none reconciles, list as controlled what shards own, or give programs with different main resources a"
+            " ring each"
+        )
+        return Condition(kind, False, ConditionReason.NOT_RECONCILED, message)
     return Condition(kind, True, ConditionReason.FIT, "every shard knows the way in which the ring assigns")
+
+
+def _which(told: Sequence[tuple[GroupResource, tuple[str, ...]]]) -> str:
+    """Resources, each with the shards that this is told of."""
+    return " and ".join(f"{resource} on {some(shards)}" for resource, shards in told)
 
 
 def _drains_acknowledged(health: Health) -> Condition:

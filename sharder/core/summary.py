@@ -55,7 +55,8 @@ class RangesSummary:
 
     `unheld`: those of them that no shard holds.  `unfit`: shards that are named for nothing, since
     they know labels alone; `idle`: those that take nothing of what they are named for.  `dropped`: fields
-    that the RingAssignment lacks, since its definition is an older one.
+    that the RingAssignment lacks, since its definition is an older one.  `contested`: that somebody
+    changes it back again and again, in words.
     """
 
     in_transit: int = 0
@@ -65,6 +66,7 @@ class RangesSummary:
     unfit: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
     dropped: frozenset[str] = frozenset()
+    contested: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from shardsdk.protocol.labels import (
     LEASE_RING_LABEL,
     RING_KIND,
     SHARD_LABEL_PREFIX,
+    UNCHANGED_BY_AKS,
     RingLabels,
 )
 from shardsdk.protocol.objects import Resource
@@ -39,9 +40,8 @@ WEBHOOK_PATH: Final = "/webhooks/sharder/clusterring/"
 #: Names of the condition that keeps out what has a shard label and keeps it: without and with the sharder's account.
 _NEW: Final = "lacks-the-shard-label-or-is-new"
 _CHANGED: Final = "lacks-or-changes-the-shard-label-or-is-new"
-#: AKS adds to the namespaceSelector of any that does not say so, and does it again when it is taken out.
-#: Source: Azure/AKS, issue 4002.
-_ANNOTATIONS: Final = {"admissions.enforcer/disabled": "true"}
+#: As which field manager the sharder writes: the program in its User-Agent, where a request does not say.
+FIELD_MANAGER: Final = "sharder"
 #: How long the API server waits for an answer, unless configured, before the object passes without one.
 WEBHOOK_TIMEOUT_SECONDS: Final = 5
 
@@ -103,7 +103,7 @@ def render_webhook(
             }
         ],
     }
-    metadata["annotations"] = {**_ANNOTATIONS, **(annotations or {})}
+    metadata["annotations"] = {**UNCHANGED_BY_AKS, **(annotations or {})}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -141,11 +141,30 @@ def find_difference(current: object, wanted: object, path: str = "") -> str | No
     return next((where for where in found_in if where is not None), None)
 
 
+def find_narrowing(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Any]:
+    """Expressions that namespace selectors of `current` have beside those of `wanted`; none if it differs in more.
+
+    An admission plugin of the cluster adds them with every write, so that no repair takes them out: GKE Autopilot, for
+    namespaces of its own.
+    """
+    added: list[Any] = []
+    webhooks = list(current.get("webhooks") or ())
+    for at, (found, asked) in enumerate(zip(webhooks, wanted["webhooks"], strict=False)):
+        selector, own = dict(found.get("namespaceSelector") or {}), asked["namespaceSelector"]
+        listed = selector.pop("matchExpressions", ())
+        kept = [each for each in listed if each in own.get("matchExpressions", ())]
+        added += [each for each in listed if each not in kept]
+        webhooks[at] = {**found, "namespaceSelector": {**selector, "matchExpressions": kept} if kept else selector}
+    return [] if differs({**current, "webhooks": webhooks}, wanted) else added
+
+
 def find_last_manager(configuration: Mapping[str, Any], ours: str) -> str:
-    """The field manager that has written last, as far as that is recorded; of one second not `ours`."""
+    """The field manager that has written last, but for a status, as far as it is recorded; of one second not `ours`."""
     entries = configuration["metadata"].get("managedFields") or ()
     managers = (
-        (str(each.get("time") or ""), each.get("manager") != ours, str(each.get("manager"))) for each in entries
+        (str(each.get("time") or ""), each.get("manager") != ours, str(each.get("manager")))
+        for each in entries
+        if not each.get("subresource")
     )
     return max(managers, default=("", False, ""))[-1]
 

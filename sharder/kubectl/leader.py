@@ -15,6 +15,8 @@ from shardsdk.protocol.leases import Lease, parse_micro_time
 
 #: What a gap is called where that lease could not be read; its namespace and name follow.
 LEADERS_LEASE: Final = "the sharder's lease"
+#: And where those could not be listed by which any sharder leads.
+LEADERS_LEASES: Final = "the leases of all sharders"
 
 
 @dataclass(frozen=True, slots=True)

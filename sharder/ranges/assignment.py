@@ -31,6 +31,7 @@ from sharder.core.ringspec import LetGo
 from sharder.core.summary import Refused, Summary
 from sharder.core.transit import Transit, next_transit
 from sharder.ranges.candidates import Candidates, process_of
+from sharder.ranges.contest import Contest
 from sharder.ranges.homes import Homes
 from sharder.ranges.report import RangeReport
 from sharder.ranges.state import State
@@ -87,6 +88,7 @@ class RangeAssignment:
         self._cache = cache
         self._cut = cut
         self._store = AssignmentStore(name, leadership.api, leadership.fence, leadership.clock)
+        self._contest = Contest(name, leadership.clock)
         self._backoff = Backoff(leadership.rng)
         self._watch: Reflector[PartialObject] = Reflector(
             leadership.api, RING_ASSIGNMENTS, selector=Selector(fields=equals("metadata.name", name)),
@@ -184,7 +186,7 @@ class RangeAssignment:
         there = self._takeover.membership.available | self._takeover.membership.untouched
         return Summary(
             settled, oldest_drain=self._report.longest(), removed_clean=removed, at_rest=settled,
-            trouble=self._trouble.words, ranges=self._report.summarize(self.state, there),
+            trouble=self._trouble.words, ranges=self._report.summarize(self.state, there, self._contest.words),
         )  # fmt: skip
 
     @property
@@ -220,7 +222,7 @@ class RangeAssignment:
         if found is not None and (self._shards or any(found.held.values())):
             waits = waits or bool(found.waits_for)  # else no shard is there, and a lease has to change before all else
         try:
-            dues = (self._again, self._candidates.due_in(), self._report.due_in())
+            dues = (self._again, self._candidates.due_in(), self._report.due_in(), self._contest.due_in)
             due = [each for each in dues if each is not None]
             async with asyncio.timeout(LOOK_SECONDS if waits else min(due, default=None)):
                 await self._wake.wait()
@@ -259,19 +261,23 @@ class RangeAssignment:
 
     def _note(self, error: Exception | None) -> None:
         now = self._lead.clock.monotonic()
-        if self._trouble.look(error, self._report.failure, now, was_served=self._store.was_served):
+        contested, was_served = self._contest.words, self._store.was_served
+        if self._trouble.look(error, self._report.failure, now, was_served=was_served, contested=contested):
             for tell in self.when_changed:
                 tell()
 
     async def _pass(self, wanted: Wanted) -> None:
         spec = wanted.ring.spec
         read = await self._store.read(spec.hash_by)
+        self._contest.found(read)
         # In this order: a lease that holds more than was read holds it by a newer assignment, and ours is refused.
         held, presumed = await self._read_held(read)
         named = read.named
         if named is None:
+            if self._contest.left:
+                return
             named = self._rebuild(read, rebuilt(spec.hash_by, held, presumed))
-            await self._store.write(read, named, self._homes.of, spec.uid)
+            await self._write(read, named, spec.uid)
             self._set_state(self._found(named, named, held, presumed))
             self._wake.set()
             return
@@ -287,8 +293,11 @@ class RangeAssignment:
             loads = self._weights.loads(named, wanted, self._shards)
             await self._report.show(read, named, loads, self._homes.namespaces)
             return
+        if self._contest.left:  # nor is its status written, by which whoever it is would look again
+            self._set_state(self._found(named, aim, held, presumed))
+            return
         transit = next_transit(named, following, aim, held, read.transit, self._homes.bound)
-        await self._store.write(read, following, self._homes.of, spec.uid, transit)
+        await self._write(read, following, spec.uid, transit)
         log.info(
             "ranges assigned",
             extra={
@@ -299,6 +308,11 @@ class RangeAssignment:
         )
         self._set_state(self._found(following, aim, held, presumed))
         self._wake.set()
+
+    async def _write(self, read: Read, named: Named, ring_uid: str, transit: Transit | None = None) -> None:
+        self._contest.sends(read, named)
+        await self._store.write(read, named, self._homes.of, ring_uid, transit)
+        self._contest.wrote(named)
 
     def _found(self, named: Named, aim: Named, held: Mapping[str, HashRanges], missing: Set[str]) -> State:
         return State(named, aim, held, frozenset(missing), self._candidates.silent, self._candidates.idle)

@@ -79,10 +79,10 @@ class RangeReport:
             self._backoff.reset()
             self.failure = None
 
-    def summarize(self, found: State | None, there: Collection[str]) -> RangesSummary:
+    def summarize(self, found: State | None, there: Collection[str], contested: str | None = None) -> RangesSummary:
         """For the ring's status and metrics, after what was `found` last; `there` are all shards that hold Leases.
 
-        They may have come since what each has was looked at.
+        They may have come since what each has was looked at.  `contested`: that somebody undoes what is written.
         """
         loads = self._loads if self._loads.shards else Loads(dict.fromkeys(there, 0.0))
         return RangesSummary(
@@ -93,6 +93,7 @@ class RangeReport:
             found.silent if found is not None else frozenset(),
             found.idle if found is not None else frozenset(),
             self._store.dropped,
+            contested,
         )
 
     def longest(self) -> OldestDrain | None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from sharder.core.transit import Transit, read_transit, render_transit
+from sharder.core.webhookconfig import FIELD_MANAGER, find_last_manager
 from shardsdk.errors import ConfigurationError, Invalid, NotFound
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
@@ -38,7 +39,8 @@ class Read:
 
     `named` `None`: it does not exist, or makes no sense, and `problem` says which.  `homes`: for each shard that is
     named, or was where nobody is now (`transit`), by Leases in which namespaces (empty: some range does not say).
-    `status`: what it said of itself, from which nothing is inferred.
+    `status`: what it said of itself, from which nothing is inferred.  `manager`: the field manager that has written all
+    else last; empty: unknown.
     """
 
     version: str
@@ -48,6 +50,7 @@ class Read:
     status: Mapping[str, Any] = field(default_factory=dict)
     homes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     transit: Transit = field(default_factory=Transit)
+    manager: str = ""
 
 
 NO_SUCH: Final = "it does not exist"
@@ -161,6 +164,7 @@ def judge(found: dict[str, Any], by: HashBy) -> Read:
     """What a RingAssignment says that may have been written by anybody."""
     metadata, status = found.get("metadata") or {}, found.get("status")
     version, generation = str(metadata.get("resourceVersion") or ""), metadata.get("generation")
+    manager = find_last_manager({"metadata": metadata}, FIELD_MANAGER)
     try:
         named, spec = named_by(found, by), read_spec(found)
         transit = read_transit(spec)
@@ -170,6 +174,7 @@ def judge(found: dict[str, Any], by: HashBy) -> Read:
             status=status if isinstance(status, dict) else {},
             homes={shard: frozenset({home}) for shard, home in transit.homes.items()} | homes_of(spec),
             transit=transit,
+            manager=manager,
         )  # fmt: skip
     except ConfigurationError as error:
-        return Read(version, None, str(error))
+        return Read(version, None, str(error), manager=manager)

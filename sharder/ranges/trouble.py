@@ -23,17 +23,26 @@ class Trouble:
         #: The same, of RingAssignments that this leader has never found served.
         self._unserved: Lasting[str, Exception] = Lasting()
         self._lasting: dict[str, Exception] = {}
+        self._contested: str | None = None
 
-    def look(self, error: Exception | None, untold: Exception | None, now: float, *, was_served: bool) -> bool:
+    def look(
+        self,
+        error: Exception | None,
+        untold: Exception | None,
+        now: float,
+        *,
+        was_served: bool,
+        contested: str | None = None,
+    ) -> bool:
         """A look has failed with `error` at `now` (monotonic), or its report alone with `untold`; whether that is news.
 
-        `was_served`: RingAssignments were there before.
+        `was_served`: RingAssignments were there before.  `contested`: that somebody undoes what is written, in words.
         """
         found = {_ASSIGNING: error, _TELLING: untold}
         failing = {what: each for what, each in found.items() if each is not None}
         # Who makes the first ring by ranges may have forgotten the definition.
         unserved = {_ASSIGNING: error} if isinstance(error, NotFound) and not was_served else {}
-        before = self.words
+        before, self._contested = self.words, contested
         self._lasting = self._failing.look(failing, now) | self._unserved.look(unserved, now, UNSERVED_SECONDS)
         return self.words != before
 
@@ -41,6 +50,8 @@ class Trouble:
     def words(self) -> str | None:
         """What people are to know, with its remedy; `None`: nothing has failed for long."""
         error, untold = self._lasting.get(_ASSIGNING), self._lasting.get(_TELLING)
+        if error is None and self._contested is not None:
+            return self._contested
         if error is None:
             return None if untold is None else f"ranges are assigned, but {_UNWRITTEN}: {untold}"
         if isinstance(error, NotFound):

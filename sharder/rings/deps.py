@@ -15,6 +15,7 @@ from sharder.core.ringspec import AssignBy
 from sharder.core.takeover import Limits
 from sharder.core.webhookconfig import WEBHOOK_TIMEOUT_SECONDS
 from sharder.rings.assignment import Assign
+from sharder.rings.other_leaders import OtherLeaders
 from sharder.rings.watch_count import WatchCount
 from sharder.rings.webhook_configurations import WebhookConfigurations
 from sharder.takeover.fences import CommitProof
@@ -85,3 +86,4 @@ class RingDeps:
     watch_count: WatchCount
     lookups: asyncio.Semaphore
     on_settled: Callable[[str], object]
+    others: OtherLeaders

@@ -16,6 +16,7 @@ from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.shards import State
 from sharder.core.summary import Summary
 from sharder.rings.deps import LOOKUPS_AT_ONCE, Recorder, RingDeps, RingSettings
+from sharder.rings.other_leaders import OtherLeaders
 from sharder.rings.ring_controller import RingController
 from sharder.rings.watch_count import WatchCount
 from sharder.rings.webhook_configurations import WebhookConfigurations
@@ -40,6 +41,7 @@ class Leader:
         leadership: Leadership,
         cache: RingCache,
         settings: RingSettings,
+        others: OtherLeaders,
         *,
         proof: CommitProof,
         recorder: Recorder,
@@ -55,14 +57,19 @@ class Leader:
         )  # fmt: skip
         self._deps = RingDeps(
             leadership, settings, proof, recorder, self._namespaces, self._configurations, WatchCount(cache),
-            asyncio.Semaphore(LOOKUPS_AT_ONCE), on_settled,
+            asyncio.Semaphore(LOOKUPS_AT_ONCE), on_settled, others,
         )  # fmt: skip
+        self._others = others
+        others.when_changed.append(self._reconcile_all)
         self._rings: dict[str, RingController] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._restarts = AtMostEvery(LISTING_SECONDS)  # where much moves, each lists much
 
     def webhook_changed(self) -> None:
         """What webhook configurations are made from has changed."""
+        self._reconcile_all()
+
+    def _reconcile_all(self) -> None:
         for controller in self._rings.values():
             controller.enqueue()
 
@@ -86,6 +93,7 @@ class Leader:
             try:
                 tasks.create_task(self._namespaces.run())
                 tasks.create_task(self._configurations.run())
+                tasks.create_task(self._others.run())
                 for ring in self._cache.all():
                     self._begin(ring.name)
                 await asyncio.Event().wait()

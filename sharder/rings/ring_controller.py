@@ -191,6 +191,7 @@ class RingController:
             self._status.tell_refused(ring, refused, self._permissions.denied)
         if ring is not None and summary.ranges is not None:
             self._status.tell_dropped(ring, summary.ranges.dropped)
+            self._status.tell_contested(ring, summary.ranges.contested)
         if summary.settled and not self._was_settled:
             self._deps.on_settled(self.name)
         self._was_settled = summary.settled
@@ -265,7 +266,7 @@ class RingController:
         except ShardingError as error:
             await self._show(ring, str(error))
             raise
-        await self._show(ring, failure)
+        await self._show(ring, " | ".join(filter(None, (self._deps.others.words, failure))) or None)
 
     async def _provide(self, ring: RingSnapshot) -> str | None:
         """Have the ring's objects assigned as it asks for; returns what is wrong besides."""

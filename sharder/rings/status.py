@@ -41,6 +41,8 @@ NOT_WRITTEN: Final = "StatusNotWritten"
 REFUSED: Final = "PlacementRefused"
 #: Reason of the Event about a RingAssignment that cannot say what it should.
 OUTDATED: Final = "DefinitionOutdated"
+#: Reason of the Event about somebody who changes a RingAssignment back again and again.
+CONTESTED: Final = "AssignmentContested"
 
 
 class StatusWriter:
@@ -53,6 +55,8 @@ class StatusWriter:
         self._drain_alarm_seconds = drain_alarm_seconds
         self._written: Mapping[str, Any] = {}
         self._written_at = float("-inf")
+        #: Its conditions.
+        self._said: frozenset[tuple[str, ...]] = frozenset()
         #: The version of the ring as it was seen when that was written: while no other is, its status is what was
         #: written, also where the watch of rings tells nothing any more.
         self._written_on: str | None = None
@@ -60,6 +64,7 @@ class StatusWriter:
         self._refused_since = float("inf")
         self._told: set[tuple[str, ...]] = set()
         self._dropped_fields: frozenset[str] = frozenset()
+        self._contested = False
 
     async def write(self, status: Mapping[str, Any]) -> None:
         """Merge `status` into the ring's."""
@@ -87,9 +92,12 @@ class StatusWriter:
         if ring.resolved is not None:
             status["namespaceSelector"] = _covered(ring.resolved, before.get("namespaceSelector"))
         if all(before.get(name) == value or self._dropped(name, value, before) for name, value in status.items()):
+            self._said = frozenset(map(_key, status["conditions"]))  # also by a write whose answer was lost
             self._settle(health)
             return None
-        news = [each for each in changed_conditions(before, status) if not _can_wait(before, each)]
+        changed = [each for each in changed_conditions(before, status) if not _can_wait(before, each)]
+        # What was written already, and somebody has changed back, can wait: another sharder may do so each time.
+        news = [each for each in changed if _key(each) not in self._said]
         early = due_in(self._written_at, clock.monotonic())
         if early > 0 and not news and before.get("observedGeneration") == status["observedGeneration"]:
             return early
@@ -107,6 +115,7 @@ class StatusWriter:
             clock.monotonic(),
             ring.obj.metadata.resource_version,
         )
+        self._said = frozenset(map(_key, status["conditions"]))
         self._tell(ring, before, news)
         self._settle(health)
         return None
@@ -187,6 +196,12 @@ class StatusWriter:
             self._event(ring, EventType.WARNING, OUTDATED, message)
         self._dropped_fields = fields
 
+    def tell_contested(self, ring: RingSnapshot, words: str | None) -> None:
+        """Tell people that somebody changes the RingAssignment back; `None`: nobody does."""
+        if words is not None and not self._contested:
+            self._event(ring, EventType.WARNING, CONTESTED, words)
+        self._contested = words is not None
+
     def _tell(self, ring: RingSnapshot, before: Mapping[str, Any], news: Iterable[Mapping[str, Any]]) -> None:
         for condition in news:
             good = condition["status"] == "True"
@@ -262,6 +277,7 @@ def health_of(
         mixed=ring.membership.mixed,
         overlong=ring.membership.overlong,
         as_main=_controlled_as_main(ring),
+        not_reconciled=_not_reconciled(ring),
         taken=summary.taken,
         unfit=describe_unfit(summary.ranges.unfit, summary.ranges.idle) if summary.ranges is not None else None,
         missing=ring.unserved if unresolved is None else (),
@@ -300,6 +316,12 @@ def _controlled_as_main(ring: RingSnapshot) -> tuple[tuple[GroupResource, tuple[
         return ()
     controlled = (each.resource.group_resource for each in ring.resolved.subjects() if each.role is Role.CONTROLLED)
     return tuple((each, shards) for each in controlled if (shards := ring.membership.shards_with_main(each)))
+
+
+def _not_reconciled(ring: RingSnapshot) -> tuple[tuple[GroupResource, tuple[str, ...]], ...]:
+    """What the ring lists as main, with the shards that say what they reconcile, and not this."""
+    mains = (each.resource.group_resource for each in (ring.resolved.mains if ring.resolved is not None else ()))
+    return tuple((each, shards) for each in mains if (shards := ring.membership.shards_without_main(each)))
 
 
 def _generation(ring: RingSnapshot) -> int:

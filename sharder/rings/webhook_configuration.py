@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from sharder.core.ringspec import ResolvedRing
 from sharder.core.webhookconfig import (
+    FIELD_MANAGER,
     WEBHOOK_CONFIGURATIONS,
     find_difference,
     find_last_manager,
+    find_narrowing,
     render_webhook,
     webhook_name,
     without_additions,
@@ -47,7 +49,6 @@ LOOK_SECONDS: Final = 5.0
 CONTESTED: Final = "WebhookContested"
 #: While nobody tells of a configuration's changes it is applied again so often.
 APPLY_AGAIN_SECONDS: Final = 60.0
-FIELD_MANAGER: Final = "sharder"
 
 
 class RingWebhook:
@@ -82,6 +83,8 @@ class RingWebhook:
         self._repaired_at = float("-inf")
         self._contested_until = float("-inf")
         self._additions = AtMostEvery(TELL_SECONDS)
+        #: What was told of an admission plugin that narrows it.
+        self._narrowing: list[Any] = []
 
     @property
     def exists(self) -> bool | None:
@@ -172,6 +175,7 @@ class RingWebhook:
         webhooks = without_additions(made, wanted)
         if webhooks is not None:
             made = await self._replace(made, webhooks)
+        self._tell_narrowing(find_narrowing(made, wanted))
         self._applied_at = self._lead.clock.monotonic()
         self._applied_version, self._wanted = made["metadata"]["resourceVersion"], wanted
         if self._told == (self._applied_version, False):
@@ -182,6 +186,15 @@ class RingWebhook:
         # What else the watch has told before the answer came may be newer than ours; a reconcile is on its way.
         self._applied = wanted if self._told in (told_before, (self._applied_version, False)) else None
         log.info("webhook configuration applied", extra={"ring": self._ring})
+
+    def _tell_narrowing(self, added: list[Any]) -> None:
+        """Tell once what the answer to our own apply shows beside it, which no repair takes out."""
+        if added and added != self._narrowing:
+            log.warning(
+                "webhook configuration narrowed by an admission plugin",
+                extra={"ring": self._ring, "configuration": self._name, "expressions": added},
+            )
+        self._narrowing = added
 
     async def _tell_contested(self, resolved: ResolvedRing, wanted: Mapping[str, Any]) -> None:
         """Tell people who has changed it, and what; the answer to a patch of nothing shows that.

@@ -114,6 +114,7 @@ class Metrics:
     events_dropped: Counter
     loop_lag: Histogram
     leader: Gauge
+    other_leaders: Gauge
     #: Called by `prepare_scrape`, before metrics are read; for gauges that need not be right while nobody looks.
     before_scrape: list[Callable[[], None]] = field(default_factory=list)
     _rings: dict[str, RingMetrics] = field(default_factory=dict)
@@ -189,6 +190,7 @@ class Metrics:
             leader=Gauge(
                 "leader_election_master_status", "1 on the leading replica, else 0.", ["name"], registry=registry
             ),
+            other_leaders=gauge("other_leaders", "Leaders of other sharders in the cluster; there is to be none."),
         )  # fmt: skip
 
     def prepare_scrape(self) -> None:
@@ -289,6 +291,7 @@ class Metrics:
         self.leader.labels(lease).set(1 if leads else 0)
         if leads:
             return
+        self.other_leaders.set(0)
         self.ring_condition.clear()
         self._conditions.clear()
         self.detection_suspended.clear()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from shardsdk.admission.review import Operation
 from shardsdk.admission.webhook import Sort, Webhook
 from shardsdk.kinds import resource_of
-from shardsdk.protocol.labels import RingLabels, parse_ring_name
+from shardsdk.protocol.labels import UNCHANGED_BY_AKS, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import Resource
 
 Manifest = dict[str, Any]
@@ -105,9 +105,11 @@ def render_configurations(
     what they trust (`None`: somebody fills that in).  `namespaces` are the only ones where webhooks are called that
     have no namespace selector (none: in all).  `ring` is the ring of a sharded operator.
     """
-    metadata: Manifest = {"name": name, "labels": dict(labels)}
-    if annotations:
-        metadata["annotations"] = dict(annotations)
+    metadata: Manifest = {
+        "name": name,
+        "labels": dict(labels),
+        "annotations": {**UNCHANGED_BY_AKS, **(annotations or {})},
+    }
     made = []
     for sort in (Sort.MUTATE, Sort.VALIDATE):
         entries = [

@@ -223,6 +223,16 @@ def deployed(program: Program, wanted: Wanted) -> Deployed:
     )
 
 
+def describe_limit(whole: Deployed, wanted: Wanted) -> str:
+    """A line to whoever limits a ring to namespaces, which is one for the whole cluster; empty: nobody does."""
+    if whole.ring is None or not wanted.watch_namespaces:
+        return ""
+    return (
+        f"ring {whole.ring!r} covers {', '.join(sorted(whole.namespaces))} and no other namespace, wherever its shards"
+        " run; the same operator for other namespaces takes a ring of its own: Operator(…, ring=…)\n"
+    )
+
+
 def _issuer(operator: Operator, wanted: Wanted) -> Issuer | None:
     """Who signs the certificate of its webhooks; `None`: its replicas do.  Raises: ConfigurationError."""
     if not wanted.cert_manager and wanted.issuer is None:

@@ -159,7 +159,8 @@ def _leases_first(pods: Pods) -> Manifest:
     return {
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
         "kind": "FlowSchema",
-        "metadata": {"name": f"{pods.name}-leases", "labels": labels_of(pods.name)},
+        # It is in no namespace; a name of both is nobody else's.
+        "metadata": {"name": f"{pods.name}-leases.{pods.namespace}", "labels": labels_of(pods.name)},
         "spec": {
             "priorityLevelConfiguration": {"name": "leader-election"},
             "matchingPrecedence": 250,

@@ -110,7 +110,7 @@ def _load_in_cluster(environ: Mapping[str, str], clock: Clock) -> Access:
     try:
         credentials = FileCredentials(directory / "token", clock)
         authority = directory / "ca.crt"
-        if not authority.read_text(encoding="ascii").strip():
+        if not authority.read_text(encoding="ascii", errors="ignore").strip():
             raise ValueError("ca.crt is empty")
     except (ConfigurationError, OSError, ValueError) as error:
         raise ConfigurationError(

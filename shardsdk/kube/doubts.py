@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from shardsdk.errors import FenceClosed, LeaseLost
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.lapses import lapses_of
 
 R = TypeVar("R")
 
@@ -54,3 +57,35 @@ def check_open(fence: Fence, otherwise: str) -> None:
         if doubted:
             raise FenceDoubted(f"{fence.name} has yet to be confirmed: {otherwise} now")
         raise LeaseLost(f"{fence.name} is not held any more: {otherwise}")
+
+
+async def end_in_doubt(fence: Fence, clock: Clock, end: Callable[[], object], again: Callable[[], object]) -> None:
+    """Call `end` while a hold has run out by what the clock is found to have missed, `again` once that is dispelled.
+
+    By then another may work on the same.  Whether one does the next renewal tells, which is due at once; what goes
+    on until it is answered could write nothing, but would be at work beside that other.  `end` is called again and
+    again, since a renewal may leave part of the doubt.  Runs until cancelled.
+    """
+    loop, missed = asyncio.get_running_loop(), asyncio.Event()
+    missed.set()  # it may have been before
+
+    def found() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(missed.set)
+
+    unsubscribe = lapses_of(clock).subscribe(found)
+    try:
+        while True:
+            await missed.wait()
+            missed.clear()
+            while is_doubted(fence):
+                if (left := fence.remaining()) <= 0:
+                    end()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(left, DOUBT_SECONDS)):
+                        await missed.wait()
+                missed.clear()
+            if fence.remaining() > 0:
+                again()
+    finally:
+        unsubscribe()

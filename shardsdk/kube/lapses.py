@@ -5,13 +5,16 @@ no clock of the machine knows that others have waited meanwhile.  The `Date` of
 every answer does.
 
 `Lapses` is what is missing by now; whoever measures a time that others measure
-too (a hold) takes off what was found missing since.  `ServerClock` finds it, by
+too (a hold) takes off what may have been missed since.  `ServerClock` finds it, by
 comparing the answers of one client; it does no I/O and reads no clock.
 
 Guarantees (tests/unit/shardsdk/kube/test_lapses.py, as properties):
 
 - A stop of more than `NOTICED_SECONDS` is noticed at the first answer to a request
-  that was sent after it over a connection that was used within the `MEMORY_SECONDS` before.
+  that was sent after it over a connection in use.  One that nothing came over for a
+  while tells less, by a fifth to a third of that time, and after `MEMORY_SECONDS` nothing.
+- Of a stop that is noticed `Lapses.seconds` counts the most that may have been missed
+  since the answer that it was found by comparing with.
 - Clocks that are merely set right, however fast (chrony), are no stop.
 - Several API servers behind one address whose clocks differ, or one whose clock is
   set forward, are mistaken for a stop at most once for each connection and once a
@@ -28,7 +31,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 #: A `Date` has whole seconds, so what it says may be late by so much.
 RESOLUTION_SECONDS: Final = 1.0
@@ -49,15 +52,19 @@ MAX_REMEMBERED: Final = 256
 class Lapses:
     """How many seconds this process has missed in all; listeners are told of more, on whatever thread found them."""
 
-    __slots__ = ("_listeners", "seconds")
+    __slots__ = ("_listeners", "least", "seconds")
 
     def __init__(self) -> None:
+        #: At most so many: what a hold is shorter by.
         self.seconds: float = 0.0
+        #: About so many, and rather fewer: what clocks are compared by.
+        self.least: float = 0.0
         self._listeners: list[Callable[[], None]] = []
 
-    def note(self, seconds: float) -> None:
-        """So many more were missed."""
-        self.seconds += seconds
+    def note(self, seconds: float, most: float = 0.0) -> None:
+        """About so many more were missed, and `most` at most."""
+        self.least += seconds
+        self.seconds += max(seconds, most)
         for listener in tuple(self._listeners):
             listener()
 
@@ -77,6 +84,16 @@ def lapses_of(clock: object) -> Lapses:
     return Lapses() if found is None else found
 
 
+class Missed(NamedTuple):
+    """How many seconds were missed: about `seconds`, and `most` at most; both zero: none were noticed."""
+
+    seconds: float
+    most: float
+
+
+NOTHING: Final = Missed(0.0, 0.0)
+
+
 @dataclass(slots=True)
 class _Heard:
     """Between which bounds the server's clock was ahead of ours at `at`, as one connection showed it."""
@@ -92,8 +109,8 @@ class _Heard:
 class ServerClock:
     """What the answers to one client tell about this machine's clock.
 
-    All moments are by the monotonic clock plus what was found missing so far, so
-    that a stop which one client has noticed is none for the others.
+    All moments are by the monotonic clock plus what was found missing so far (`Lapses.least`),
+    so that a stop which one client has noticed is none for the others.
     """
 
     __slots__ = ("_heard", "_last", "_strangers_at")
@@ -103,8 +120,8 @@ class ServerClock:
         self._last: _Heard | None = None
         self._strangers_at = float("-inf")
 
-    def heard(self, connection: Hashable, sent: float, answered: float, date: float) -> float:
-        """An answer with this `Date` (seconds since any epoch) came over `connection`: how much was missed, mostly 0.
+    def heard(self, connection: Hashable, sent: float, answered: float, date: float) -> Missed:
+        """An answer with this `Date` (seconds since any epoch) came over `connection`: how much was missed.
 
         `sent` is any moment before the server wrote it, `answered` any after.
         """
@@ -112,7 +129,7 @@ class ServerClock:
         known = self._heard.pop(connection, None)
         before = known if known is not None else self._last
         if before is None or answered - before.at > MEMORY_SECONDS:
-            missed = 0.0
+            missed = NOTHING
         else:
             now, missed = self._compare(before, now, stranger=known is None)
         self._heard[connection] = self._last = now
@@ -120,7 +137,7 @@ class ServerClock:
             del self._heard[next(iter(self._heard))]
         return missed
 
-    def _compare(self, before: _Heard, now: _Heard, *, stranger: bool) -> tuple[_Heard, float]:
+    def _compare(self, before: _Heard, now: _Heard, *, stranger: bool) -> tuple[_Heard, Missed]:
         """What is known after an answer, and how much was missed before it."""
         drift = DRIFT * max(now.at - before.at, 0.0)
         least, most = before.least - drift, before.most + drift
@@ -130,18 +147,19 @@ class ServerClock:
             missed = now.least - most + RESOLUTION_SECONDS
             if stranger:
                 if now.at - self._strangers_at < STRANGERS_SECONDS:
-                    return now, 0.0
+                    return now, NOTHING
                 self._strangers_at = now.at + missed
             elif now.mixed:
-                return now, 0.0
+                return now, NOTHING
             # By the time that counts what was missed, it was as far ahead as before.
-            return _Heard(now.at + missed, now.least - missed, now.most - missed, raised=True, mixed=False), missed
+            heard = _Heard(now.at + missed, now.least - missed, now.most - missed, raised=True, mixed=False)
+            return heard, Missed(missed, now.most - least)
         if now.most < least - TOLERANCE_SECONDS:
             now.mixed = now.raised
-            return now, 0.0
+            return now, NOTHING
         if not stranger:
             now.least, now.most = max(now.least, least), min(now.most, most)
-        return now, 0.0
+        return now, NOTHING
 
 
 @lru_cache(maxsize=4)

@@ -31,7 +31,7 @@ from yarl import URL
 
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import EXPIRY_MARGIN
-from shardsdk.kube.server import proxy_of_environment, proxy_options
+from shardsdk.kube.server import proxy_of_environment, proxy_options, verifying_context
 from shardsdk.kube.sockets import make_connector
 from shardsdk.logs import logger_of
 
@@ -104,9 +104,7 @@ class OpenId:
             authority = base64.b64decode(data)
         elif file := self._config.get("idp-certificate-authority"):
             authority = (self._file.parent / file).read_bytes()
-        context = ssl.create_default_context(cadata=authority.decode("ascii", "ignore") if authority else None)
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as for API servers
-        return context
+        return verifying_context(authority.decode("ascii", "ignore") if authority else None)  # as for API servers
 
     def _keep(self, fresh: str) -> None:
         try:

@@ -1,8 +1,8 @@
 """One API server and the way to it: address, TLS, identity.
 
-Like client-go, and unlike Python 3.13's default, it accepts CA certificates that
-lack extensions which RFC 5280 wants; chain and host name are always verified
-unless the configuration says otherwise.
+Like client-go, and whatever the Python, it accepts CA certificates that lack
+extensions which RFC 5280 wants, and one that another has signed without that one;
+chain and host name are always verified unless the configuration says otherwise.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
         )
     if server.name and not _is_name(server.name):
         raise ConfigurationError(f"{origin}: tls-server-name {server.name!r} is no name of a host")
-    if server.proxy and _parse_url(server.proxy) is None:  # not shown: a password may be in it
-        raise ConfigurationError(f"{origin}: proxy-url is no address; write it as http://HOST:PORT")
+    if server.proxy and _parse_url(server.proxy) is None:
+        raise ConfigurationError(f"{origin}: proxy-url {_why_no_proxy(server.proxy)}")
     proxy = proxy_options(url, server.proxy or proxy_of_environment(url))
     try:
         context = _make_context(server)
@@ -171,13 +171,20 @@ def _make_context(server: Server) -> SSLContext:
 
 
 def _trusting(server: Server, authority: str | bytes | None) -> SSLContext:
-    context = ssl.create_default_context(cadata=authority)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context = verifying_context(authority)
     if server.client_certificate is not None:
         server.client_certificate(context)
     if not server.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def verifying_context(authority: str | bytes | None) -> SSLContext:
+    """Of clients that trust these authorities, as client-go would.  Raises: ValueError, OSError when they are none."""
+    context = ssl.create_default_context(cadata=authority)
+    # Python 3.13 sets both by default, and those before it neither.
+    context.verify_flags = (context.verify_flags & ~ssl.VERIFY_X509_STRICT) | ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
@@ -188,10 +195,16 @@ def proxy_of_environment(url: URL) -> str | None:
         return None
     if _parse_url(found.address) is None:
         raise ConfigurationError(
-            f"{found.variable} of the environment is no address of a proxy; write it as http://HOST:PORT,"
-            " or name the API server in NO_PROXY"
+            f"{found.variable} of the environment {_why_no_proxy(found.address)}, or name the API server in NO_PROXY"
         )
     return found.address
+
+
+def _why_no_proxy(address: str) -> str:
+    """What is wrong with one, and what to write; it is not shown itself, for a password may be in it."""
+    if address.lower().startswith("socks"):
+        return "is a SOCKS proxy, which is not supported; name one that speaks HTTP (CONNECT) as http://HOST:PORT"
+    return "is no address of a proxy; write it as http://HOST:PORT"
 
 
 def proxy_options(url: URL, address: str | None) -> dict[str, Any]:

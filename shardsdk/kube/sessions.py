@@ -304,7 +304,7 @@ class Sessions:
     ) -> aiohttp.ClientResponse:
         async def send() -> aiohttp.ClientResponse:
             began = self._clock.monotonic()
-            sent = began + self._lapses.seconds
+            sent = began + self._lapses.least
             status = 0
             try:
                 response = await self._request(call, guard, credentials, stream=stream)
@@ -336,11 +336,11 @@ class Sessions:
         if date is None or connection is None:
             return
         number = self._connections.setdefault(connection, next(self._numbers))
-        answered = self._clock.monotonic() + self._lapses.seconds
+        answered = self._clock.monotonic() + self._lapses.least
         missed = self._server_clock.heard(number, sent, answered, date)
-        if missed > 0:
-            log.warning("This machine was stopped for about %.1f s; leases are confirmed before the next write", missed)
-            self._lapses.note(missed)
+        if about := missed.seconds:
+            log.warning("This machine was stopped for about %.1f s; leases are confirmed before the next write", about)
+            self._lapses.note(about, missed.most)
 
     async def _request(
         self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool

@@ -7,9 +7,9 @@ fields, so labels and annotations of others stay.
 from __future__ import annotations
 
 import math
-from collections.abc import Container
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from typing import Any, Final, assert_never
 
@@ -64,11 +64,11 @@ class Claim:
     alone identifies the process, as in leader election.  `ring` is the ring
     whose shard the claimant is; `None`: it is no shard.  `mains` are the resources that it
     reconciles as main ones, as far as it says.  `leaving`: it is about to leave; `failed`:
-    because of a failure, as it then says in leaving.  `held` are the ranges of
+    it has failed, as it says when it leaves.  `held` are the ranges of
     hashes in which the claimant may be working; who acquires a lease says nothing of them (`None`) before it knows
     that its ring assigns by ranges.  `counts`
     is what it tells of the namespaces in them, as `render_counts` writes it.  `earlier` are renewTimes that the
-    Lease may have from this process's tenures before.
+    Lease may have from this process's tenures before.  `labels` are what else the Lease is to bear.
 
     Raises: ConfigurationError for a shard's lease of more than an hour.
     """
@@ -86,6 +86,7 @@ class Claim:
     held: HashRanges | None = None
     counts: str = ""
     earlier: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.ring is not None and self.duration_seconds > MAX_DURATION_SECONDS:
@@ -256,14 +257,14 @@ def describe_taker(claim: Claim, lease: Lease) -> str:
 def is_overdue(lease: Lease, now: datetime) -> bool:
     """Whether its holder was to renew it before `now`, by this machine's clock: for people, no proof of anything."""
     renewed = parse_micro_time(lease.spec.renew_time)
-    return renewed is None or now > renewed + timedelta(seconds=lease.duration_seconds)
+    return renewed is None or (now - renewed).total_seconds() > lease.duration_seconds
 
 
 def render_create(claim: Claim, now: datetime) -> dict[str, Any]:
     """A Lease that is held from its first moment."""
     metadata: dict[str, Any] = {"name": claim.name, "namespace": claim.namespace}
-    if claim.ring is not None:
-        metadata["labels"] = {LEASE_RING_LABEL: claim.ring}
+    if labels := {key: value for key, value in _labels(claim).items() if value is not None}:
+        metadata["labels"] = labels
     now_text = render_micro_time(now)
     if annotations := {key: value for key, value in _annotations(claim, now_text).items() if value is not None}:
         metadata["annotations"] = annotations
@@ -286,7 +287,8 @@ def render_hold(claim: Claim, lease: Lease, now: datetime, written: Container[st
 
     Source for acquireTime and leaseTransitions: client-go leaderelection, tryAcquireOrRenew (both
     change only with the holder's name).  But who goes on with what another process of its name has
-    written acquires it as well: nothing else would show that the other one has crashed.
+    written acquires it as well: nothing else would show that the other one has crashed.  And what that one has left
+    is a transition: nothing else would show that it has not, to who has missed its last write.
     """
     now_text = render_micro_time(now)
     spec: dict[str, Any] = {
@@ -294,7 +296,7 @@ def render_hold(claim: Claim, lease: Lease, now: datetime, written: Container[st
         "leaseDurationSeconds": claim.duration_seconds,
         "renewTime": now_text,
     }
-    if lease.holder != claim.holder:
+    if lease.holder != claim.holder or (claim.instance is not None and released(lease)):
         spec["acquireTime"] = now_text
         spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
     elif parse_micro_time(lease.spec.acquire_time) is None or (
@@ -302,11 +304,8 @@ def render_hold(claim: Claim, lease: Lease, now: datetime, written: Container[st
     ):
         spec["acquireTime"] = now_text
     metadata = _unchanged(lease)
-    if claim.ring is not None:
-        # The label of another library is no longer true: this shard works by the labels of a ClusterRing.
-        wanted = {LEASE_RING_LABEL: claim.ring, LEASE_CONTROLLERRING_LABEL: None}
-        if labels := {key: value for key, value in wanted.items() if lease.metadata.label(key) != value}:
-            metadata["labels"] = labels
+    if labels := {key: value for key, value in _labels(claim).items() if lease.metadata.label(key) != value}:
+        metadata["labels"] = labels
     present = lease.metadata.annotations or {}
     ours = _annotations(claim, now_text)
     if annotations := {key: value for key, value in ours.items() if present.get(key) != value}:
@@ -352,6 +351,14 @@ def render_grace(claim: Claim, lease: Lease, now: datetime, grace_seconds: int) 
 
 def _unchanged(lease: Lease) -> dict[str, Any]:
     return {"resourceVersion": lease.metadata.resource_version}
+
+
+def _labels(claim: Claim) -> dict[str, str | None]:
+    """The labels that the Lease must bear; `None`: absent."""
+    if claim.ring is None:
+        return dict(claim.labels)
+    # The label of another library is no longer true: this shard works by the labels of a ClusterRing.
+    return {LEASE_RING_LABEL: claim.ring, LEASE_CONTROLLERRING_LABEL: None, **claim.labels}
 
 
 def _annotations(claim: Claim, renew_time: str) -> dict[str, str | None]:

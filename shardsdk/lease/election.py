@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -72,8 +72,9 @@ class LeaderElector:
     `on_renewed` is told of each confirmed write: when its sending began and when
     its answer came, by `clock.monotonic()`; the former is as much earlier as that
     clock was found to have missed in between.  `on_deadline` is called when the
-    hold has ended and `lead` has not.  `settled` is awaited between the end of
-    `lead` and the release; by default it is `api.writes_settled`.
+    hold has ended and `lead` has not.  The Lease bears `labels` from the first
+    write on.  `settled` is awaited between the end of `lead` and the release; by
+    default it is `api.writes_settled`.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class LeaderElector:
         on_new_leader: Callable[[str], None] | None = None,
         on_deadline: Callable[[], None] | None = None,
         recorder: Recorder | None = None,
+        labels: Mapping[str, str] | None = None,
         release_on_stop: bool = True,
         settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -112,6 +114,7 @@ class LeaderElector:
         self._on_new_leader = on_new_leader
         self._on_deadline = on_deadline
         self._recorder = recorder
+        self._labels = dict(labels or {})
         self._settled = settled or api.writes_settled
         self._goodbye = Goodbye(release=release_on_stop)
         self._lease: Lease | None = None
@@ -153,7 +156,7 @@ class LeaderElector:
 
     def _make_tenure(self, listener: Listener) -> Tenure:
         duration = int(self.timings.lease_duration)
-        claim = Claim(self._namespace, self._name, self.identity, duration, earlier=self._written)
+        claim = Claim(self._namespace, self._name, self.identity, duration, earlier=self._written, labels=self._labels)
         hold = Hold(str(claim), self._clock)
         return Tenure(claim, self.timings, hold, clock=self._clock, rng=self._rng, listener=listener)
 

@@ -114,11 +114,10 @@ class Keeper:
         if self.phase is Phase.HOLDING:
             self._next_at = -math.inf
 
-    def tell_leaving(self, at: Moment, *, failed: bool = False, returns: bool = False) -> None:
-        """Say in the Lease, at once, that its holder leaves (unless it `returns`), and in the end if it has failed."""
-        self._claim = replace(self._claim, leaving=not returns, failed=failed or self._claim.failed)
-        if not returns:
-            self.hurry(at)
+    def tell_leaving(self, at: Moment) -> None:
+        """Say in the Lease, at once, that its holder is about to leave."""
+        self._claim = replace(self._claim, leaving=True)
+        self.hurry(at)
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Say in the Lease that these are held, at once; nothing is said where the lease is not held itself."""
@@ -163,8 +162,8 @@ class Keeper:
                 LossKind.DEADLINE, f"{self._claim} was not renewed within {self._timings.renew_deadline:g} s{reason}"
             )
 
-    def leave(self, at: Moment, *, grace_seconds: int = 0) -> None:
-        """Give the lease up: the work under it has ended.
+    def leave(self, at: Moment, *, grace_seconds: int = 0, failed: bool = False) -> None:
+        """Give the lease up: the work under it has ended, which it says if that has `failed`.
 
         With `grace_seconds` it is left to the holder's next incarnation for so
         long, else it may be taken at once.  A lease that another has taken is
@@ -177,6 +176,7 @@ class Keeper:
             self._finish(clean=True)
             return
         self.phase = Phase.LEAVING
+        self._claim = replace(self._claim, failed=failed)
         # Without a confirmed write there is no hold, only the chance that an unanswered one was or will be executed.
         settled_until = max(at.monotonic, self._unanswered_until) + self._timings.request_timeout
         self._leave_until = self.deadlines.hold_ends_at if self.deadlines else settled_until

@@ -28,12 +28,13 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, ExitStack
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
-from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.errors import ConfigurationError, LeaseLost, RingChanged
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.doubts import check_open
@@ -83,17 +84,14 @@ class LeaseState(Enum):
 class ShardLease:
     """Holds a shard's Lease while its body runs; entered once.
 
-    `source` is how the keeper reaches the API server: an `Access`, or a function
-    that opens a client without fence.  `name` defaults to the host name,
-    `namespace` to the pod's (POD_NAMESPACE, then that of `source`), `instance`
-    to one made of the pod's UID (POD_UID), else to its seat's (shardsdk.lease.seat), else to something random, as of
-    a process that finds a living one in its seat; it is known once the lease is entered.
+    `source` is how the keeper reaches the API server: an `Access`, or a function that opens a client without fence.
+    `name` defaults to the host name, `namespace` to the pod's (POD_NAMESPACE, then that of `source`), `instance` to one
+    made of the pod's UID (POD_UID), else to its seat's (shardsdk.lease.seat), else to something random, as of a process
+    that finds a living one in its seat; it is known once the lease is entered.
 
-    `fenced`: whether the Lease promises that writes are refused once it has run
-    out, which lets the sharder move this shard's objects sooner.  `None`: from
-    the moment that `client()` has made a client; `True`: at once, if you make
-    your clients with `fence=lease.fence` yourself; `False`: never, if you write
-    through other clients as well.
+    `fenced`: whether the Lease promises that writes are refused once it has run out, which lets the sharder move this
+    shard's objects sooner.  `None`: from the moment that `client()` has made a client; `True`: at once, if you make
+    your clients with `fence=lease.fence` yourself; `False`: never, if you write through other clients as well.
 
     `restart_grace_seconds`: when the body has ended, keep the lease for so long
     for the next process of this name, instead of releasing it.
@@ -227,14 +225,19 @@ class ShardLease:
         """Say in the Lease, with its next renewal, how many objects are where (`render_counts`)."""
         self._post(partial(self._tenure.tell_counts, counts))
 
-    def tell_leaving(self, *, failed: bool = False) -> None:
+    def tell_leaving(self) -> None:
         """Say in the Lease, at once, that the body is about to end: it begins nothing new, and gives away what rests.
 
         The sharder gives this shard nothing more, and asks for what it has: go on with acknowledging drains.  The lease
-        is renewed until the body ends.  `failed`: it ends because of a failure, which the release then says.  With
-        `restart_grace_seconds` the next process is to find all that this one had: only a failure is told then.
+        is renewed until the body ends.  With `restart_grace_seconds` nothing is said: the next process is to find all
+        that this one had.
         """
-        self._post(partial(self._tenure.tell_leaving, failed=failed, returns=self._goodbye.grace_seconds > 0))
+        if not self._goodbye.grace_seconds:
+            self._post(self._tenure.tell_leaving)
+
+    def tell_failed(self) -> None:
+        """Say in the Lease, once it is given up, that the body has ended in failure, as if it had raised an error."""
+        self._goodbye = replace(self._goodbye, failed=True)
 
     async def to_thread(self, function: Callable[P, R], /, *arguments: P.args, **keywords: P.kwargs) -> R:
         """What `function` returns, called in a thread of the event loop's as by `asyncio.to_thread`.
@@ -286,8 +289,8 @@ class ShardLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and self.loss is None:
-            self.tell_leaving(failed=True)
+        if isinstance(error, Exception) and not isinstance(error, RingChanged) and self.loss is None:
+            self.tell_failed()
         cancelled = await self._body.end(error)
         lost = self.loss
         if lost is None:  # else what its keeper waits for, such as a handler of log lines, may keep this loop as well
@@ -353,9 +356,7 @@ class ShardLease:
 
     async def _settle(self) -> bool:
         """Wait until no write of the body can be executed any more; `False`: nobody knows."""
-        limit = self.timings.lease_duration
-        if self.loss is not None:
-            limit = max(self.fence.left_to_end() / 2, 0.0)
+        limit = self.timings.lease_duration if self.loss is None else max(self.fence.left_to_end() / 2, 0.0)
         return await self._tenure.settle(self._settlers, limit)
 
     def _where(self) -> dict[str, str]:

@@ -66,10 +66,12 @@ class Goodbye:
 
     `release` False: it just runs out.  `grace_seconds` above zero: it is left to
     the next incarnation of its holder for so long, else to anyone at once.
+    `failed`: because of a failure, as the Lease then says.
     """
 
     release: bool = True
     grace_seconds: int = 0
+    failed: bool = False
 
 
 def _ignore(*_: object) -> None:
@@ -133,9 +135,9 @@ class Tenure:
         self._keeper.promise_fence()
         self._wake.set()
 
-    def tell_leaving(self, *, failed: bool, returns: bool) -> None:
-        """As `Keeper.tell_leaving`; from one that `returns`, by its next process, nothing is to be taken."""
-        self._keeper.tell_leaving(self._moment(), failed=failed, returns=returns)
+    def tell_leaving(self) -> None:
+        """Say in the Lease, at once, that its holder is about to leave."""
+        self._keeper.tell_leaving(self._moment())
         self._wake.set()
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
@@ -359,7 +361,7 @@ class Tenure:
         self.hold.close()
         if not self._goodbye.release:
             return False
-        self._keeper.leave(self._moment(), grace_seconds=self._goodbye.grace_seconds)
+        self._keeper.leave(self._moment(), grace_seconds=self._goodbye.grace_seconds, failed=self._goodbye.failed)
         self._leaving.clear()
         await self._drive(api, _LEFT)
         left = self._keeper.next(self._moment())

@@ -291,7 +291,7 @@ class Manager:
         """Stop in order because a part has failed, as the Lease then says."""
         self.stopping.set()
         if self._lease is not None:
-            self._lease.tell_leaving(failed=True)
+            self._lease.tell_failed()
 
     async def _hold(self, world: World, lease: ShardLease, work: Work) -> ExitCode:
         """Wait for the shard's lease, and work under it."""

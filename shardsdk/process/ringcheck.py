@@ -11,6 +11,9 @@ The ring is read at the start and every minute, and more often while it is not t
 not end the process.  A ring that does not exist yet, that is being edited, or that may not be read is no
 reason to work on nothing; what is wrong comes up only when an object moves.
 
+A ring may list as main what this program does not reconcile, such as that of another program in the same ring: its
+objects come here all the same, and wait.  That is told, too; the ring's status says it by what is in shards' leases.
+
 Objects in a namespace that the ring covers and its shards do not watch are given to shards that never see them: nobody
 works on them, and nobody gives them away.  That is told as well.
 
@@ -27,7 +30,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from shardsdk.errors import ConfigurationError, NotFound, NotServed, ShardingError
+from shardsdk.errors import ConfigurationError, NotFound, NotServed, RingChanged, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -56,7 +59,7 @@ UNSEEN_SECONDS: Final = 30.0
 class RingCheck:
     """Compares the ring called `ring` with what a shard works on; `run` it beside the controllers.
 
-    `mains` are the main resources; `owned` has each resource that their objects
+    `mains` are the main resources (none: nobody has said which); `owned` has each resource that their objects
     control, with the main resources that may list it.  `looked_at` says whether a
     sharder has looked at the shard's lease; `None`: nobody knows.  `hash_by` is by
     what the shard works (`None`: labels), `covered` what its ring covers for it (`None`: what is read first);
@@ -94,6 +97,8 @@ class RingCheck:
         #: What a ring by ranges covered first; `None`: it was not read yet.
         self._covered = covered
         self._missing: tuple[str, ...] = ()
+        #: Main resources of the ring that this shard does not reconcile.
+        self._foreign: frozenset[GroupResource] = frozenset()
         self._watched = watched
         self._unwatched = False
         self._failure = ""
@@ -107,7 +112,8 @@ class RingCheck:
     async def run(self) -> None:
         """Look at the ring, and whether anybody looks at the shard, until cancelled.
 
-        Raises: ConfigurationError when the ring assigns its objects otherwise than this shard works.
+        Raises: RingChanged when the ring assigns its objects otherwise than this shard works, or covers other
+        namespaces than it did; ConfigurationError when nobody can tell at the first look what it covers.
         """
         try:
             async with asyncio.TaskGroup() as looking:
@@ -158,7 +164,7 @@ class RingCheck:
         found = ring.hash_by
         if found is not self._hash_by:
             ways = {None: "labels", HashBy.NAMESPACE: "hashes of namespaces", HashBy.UID: "hashes of uids"}
-            raise ConfigurationError(
+            raise RingChanged(
                 f"ring {self._ring!r} assigns its objects by {ways[found]}, and this process works by"
                 f" {ways[self._hash_by]}: start it anew if the ring was made after it; an adapter that knows labels"
                 " alone needs a ring with assignment Labels"
@@ -180,6 +186,7 @@ class RingCheck:
         elif self._missing and not missing:
             log.info("The ring lists all that this shard works on", extra=self._where())
         self._missing = missing
+        self._compare_mains(frozenset(self._listed))
         self._compare_namespaces(ring.covers)
         return True
 
@@ -225,10 +232,27 @@ class RingCheck:
             return
         self._untold = ""
         if self._covered not in (None, covered):
-            raise ConfigurationError(
+            raise RingChanged(
                 f"ring {self._ring!r} covers other namespaces than when this process started: start it anew"
             )
         self._covered = covered
+
+    def _compare_mains(self, listed: frozenset[GroupResource]) -> None:
+        """Say it when the ring gives this shard what it does not reconcile; of what it owns `missing` says more."""
+        foreign = listed - self._mains - self._owned.keys() if self._mains else frozenset()
+        if foreign and foreign != self._foreign:
+            log.error(
+                "The ring lists main resources that this shard does not work on; what it gets of them waits",
+                extra={
+                    **self._where(),
+                    "resources": ", ".join(map(str, sorted(foreign))),
+                    "remedy": "finish the rollout of a program that does, take off the ring what none reconciles, or"
+                    " give programs with different main resources a ring each",
+                },
+            )
+        elif self._foreign and not foreign:
+            log.info("The ring lists no main resource any more that this shard does not work on", extra=self._where())
+        self._foreign = foreign
 
     def _compare_namespaces(self, selector: Mapping[str, Any] | None) -> None:
         """Say it when the ring covers what this shard does not watch, as far as names tell."""

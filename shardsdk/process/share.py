@@ -63,7 +63,7 @@ class Share:
     Once `stopping` is set nothing begins any more: by whoever wants the loop to end, or when the body ends or is about
     to be cancelled, which a function in `lease.to_thread` learns in no other way.
 
-    Raises: ConfigurationError out of the `async with`, whose body is cancelled, when the ring is made again to assign
+    Raises: RingChanged out of the `async with`, whose body is cancelled, when the ring is made again to assign
     otherwise, or covers other namespaces: the process has to start anew.
     """
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import Request, metadata_of
-from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.errors import ConfigurationError, RingChanged, ShardingError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.backoff import Backoff
@@ -104,6 +104,8 @@ class Workload:
         self._threads: Threads | None = None
         self._resources: dict[GroupResource, MainResource[Any]] = {}
         self._tasks = work.tasks
+        #: Of these, those with a grace that have not returned, by `id`: a function of the user's need have no hash.
+        self._lasting = {id(task) for task in work.tasks if task.grace_seconds}
         self._plain_concurrency = sum(spec.concurrency for spec in work.specs if not is_async(spec.function))
         self._ring_check = self._make_ring_check(work.specs)
         self._controllers = [self._make_controller(spec) for spec in work.specs]
@@ -133,14 +135,15 @@ class Workload:
         working = [asyncio.create_task(each.run(), name=each.name) for each in self._controllers]
         tasks = [asyncio.create_task(self._run_task(task, stop), name=task.name) for task in self._tasks]
         stopping = asyncio.create_task(stop.wait())
-        ended = ExitCode.OK
+        ended, failed = ExitCode.OK, False
         try:
             everything = [stopping, *background, *working, *tasks]
             done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
             if not stop.is_set():
-                ended = _judge(done)
+                ended, failed = _judge(done)
+                self._lasting.clear()  # they are cancelled at once
             await self._stop_feeding()
-            self._tell_leaving(failed=ended is not ExitCode.OK)
+            self._tell_leaving(failed=failed)
             told_at = self._clock.monotonic() if stop.is_set() else None
             reconciling = await end(working, grace_seconds, CANCEL_SECONDS)
             running = await self._end_tasks(tasks, told_at)
@@ -189,6 +192,7 @@ class Workload:
     async def _run_task(self, task: TaskSpec, stop: asyncio.Event) -> None:
         """A task that has returned is done; one that raised ends the process."""
         await task.function(self._api)
+        self._lasting.discard(id(task))
         log.info("Task has ended", extra={"task": task.name})
         await stop.wait()
 
@@ -244,9 +248,10 @@ class Workload:
 
     def _tell_leaving(self, *, failed: bool) -> None:
         """Have the sharder hear of it, unless the lease is about to be given up anyway, because nothing runs."""
-        lasts = any(each.running for each in self._controllers) or any(task.grace_seconds for task in self._tasks)
-        if self._lease is not None and (lasts or failed):
-            self._lease.tell_leaving(failed=failed)
+        if self._lease is not None and failed:
+            self._lease.tell_failed()
+        if self._lease is not None and (self._lasting or any(each.running for each in self._controllers)):
+            self._lease.tell_leaving()
 
     # -- building -----------------------------------------------------------
 
@@ -348,13 +353,9 @@ class Workload:
     def _select_unassigned(self, main: GroupResource, cache: Cache[Any]) -> Selector | None:
         """Children that the sharder is about to label, because the ring lists them; of others nobody knows that."""
         name = cache.resource.group_resource
-        if self._ring_check is None or self._shard is None:
+        if self._ring_check is None or self._shard is None or not self._ring_check.lists(main, name):
             return None
-        return (
-            self._shard.unassigned(self._caches.settings_of(name).selector)
-            if (self._ring_check.lists(main, name))
-            else None
-        )
+        return self._shard.unassigned(self._caches.settings_of(name).selector)
 
     def _resource(self, spec: ControllerSpec[Any]) -> MainResource[Any]:
         name = spec.main.resource.group_resource
@@ -385,13 +386,13 @@ class Workload:
         return self._threads.wrap(function)  # type: ignore[arg-type]
 
 
-def _judge(done: set[asyncio.Task[Any]]) -> ExitCode:
-    """How work ended that was not asked to, of which these parts have; says so in the log."""
+def _judge(done: set[asyncio.Task[Any]]) -> tuple[ExitCode, bool]:
+    """How work ended that was not asked to, of which these parts have, and whether that is a failure; logs it."""
     errors = {task: None if task.cancelled() else task.exception() for task in done}
     for error in errors.values():
         if isinstance(error, ConfigurationError):
             exit_code_for(error)  # a sentence with what to do; where it was raised helps nobody
-            return ExitCode.CONFIGURATION
+            return ExitCode.CONFIGURATION, not isinstance(error, RingChanged)
     for task, error in errors.items():
         log.critical("A part of the manager has ended; stopping", extra={"part": task.get_name()}, exc_info=error)
-    return ExitCode.FAILED
+    return ExitCode.FAILED, True

@@ -29,6 +29,10 @@ LEASE_RING_LABEL: Final = "alpha.sharding.timebertt.dev/clusterring"
 LEASE_CONTROLLERRING_LABEL: Final = "alpha.sharding.timebertt.dev/controllerring"
 #: Lease label for people; decisions never read it.
 LEASE_STATE_LABEL: Final = "alpha.sharding.timebertt.dev/state"
+#: Lease label: the Lease is that of a leader election; its value says whose.
+LEADER_LABEL: Final = "alpha.sharding.timebertt.dev/leader"
+#: Its value for sharders, of which one is to lead in a cluster, whatever its Lease is called.
+LEADS_SHARDER: Final = "sharder"
 #: Lease annotation that tells two processes of one shard name apart: `<instance>@<renewTime>`.
 INSTANCE_ANNOTATION: Final = "alpha.sharding.timebertt.dev/instance"
 #: Lease annotation: whoever wrote this renewTime, its value, refuses every write once the lease ran out.
@@ -46,6 +50,10 @@ MAIN_RESOURCES_ANNOTATION: Final = "alpha.sharding.timebertt.dev/main-resources"
 PLACEHOLDER_ANNOTATION: Final = "alpha.sharding.timebertt.dev/placeholder"
 #: Holder of a shard's lease while the sharder moves that shard's objects.
 SHARDER_HOLDER: Final = "shardlease-controller"
+
+#: Annotations of webhook configurations: AKS adds to the namespaceSelector of any that has them not, and does it again
+#: when it is taken out.  Source: Azure/AKS, issue 4002.
+UNCHANGED_BY_AKS: Final = {"admissions.enforcer/disabled": "true"}
 
 SHARD_LABEL_PREFIX: Final = "shard.alpha.sharding.timebertt.dev/"
 DRAIN_LABEL_PREFIX: Final = "drain.alpha.sharding.timebertt.dev/"

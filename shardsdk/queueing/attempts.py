@@ -19,6 +19,7 @@ class Early(Enum):
 
     CANCELLED = "somebody asked for it"
     LIMIT = "it ran for too long"
+    DOUBT = "the hold under which it ran may have run out"
 
 
 class Attempt:

@@ -42,7 +42,8 @@ class Metrics:
 
     What the program itself counts in prometheus_client's default registry is shown beside it.
 
-    Raises: ConfigurationError for a registry that has metrics of these names, as those of another `Metrics`.
+    Raises: ConfigurationError for a registry that has metrics of these names, as those of another `Metrics`; where
+    PROMETHEUS_MULTIPROC_DIR names no directory that can be written to.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -54,6 +55,11 @@ class Metrics:
                 f"the registry has metrics of the SDK's names: {error}; rename those, or leave out Metrics(registry)"
                 " (also where another manager counts there, or has): the default registry's are shown at /metrics"
                 " without it"
+            ) from error
+        except OSError as error:
+            raise ConfigurationError(
+                f"prometheus_client cannot write to the directory that PROMETHEUS_MULTIPROC_DIR names: {error};"
+                " make that directory, or unset the variable"
             ) from error
         self._shown: Final = _Shown(self.registry)
 

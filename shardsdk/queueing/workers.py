@@ -20,6 +20,8 @@ raises a group of errors        as those, if all mean the same; else as anything
 runs longer than its limit      cancelled, comes back after its backoff once it
                                 has ended: a plain function keeps its worker
                                 until it returns
+runs when its lease may have    the same, and comes back once the lease is
+run out unnoticed               confirmed
 ==============================  ==============================================
 
 What one says holds until the next, which an event may bring earlier: whatever that says takes its place.  An item
@@ -176,6 +178,8 @@ class WorkerPool(Generic[K]):
         self._asked_max_seconds = asked_max_seconds
         self._metrics = metrics
         self._running: dict[K, Attempt] = {}
+        #: What was cancelled because another process may work on the same; `None`: none may.
+        self._doubted: set[K] | None = None
         #: The error of each item whose stack was logged last.
         self._shown: dict[K, str] = {}
 
@@ -195,6 +199,18 @@ class WorkerPool(Generic[K]):
             return False
         attempt.end(Early.CANCELLED)
         return True
+
+    def cancel_in_doubt(self) -> None:
+        """Cancel all that run, because another process may work on the same; they come back when none does."""
+        self._doubted = self._doubted or set()
+        for attempt in self._running.values():
+            attempt.end(Early.DOUBT)
+
+    def go_on(self) -> None:
+        """Nobody else works on the same: what was cancelled in doubt comes back."""
+        doubted, self._doubted = self._doubted, None
+        for item in doubted or ():
+            self.queue.add(item)
 
     @property
     def running(self) -> int:
@@ -273,6 +289,9 @@ class WorkerPool(Generic[K]):
             case Early.CANCELLED:
                 log.info("Reconcile cancelled", extra=self._where(item))
                 self._forget(item)
+            case Early.DOUBT:
+                log.info("Reconcile cancelled until its hold is confirmed", extra=self._where(item))
+                (self.queue if self._doubted is None else self._doubted).add(item)
             case Early.LIMIT:
                 if not attempt.told:
                     self._count(lambda metrics: metrics.timeouts)

@@ -15,8 +15,9 @@ object has no generation either; an apply takes nothing there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ import msgspec
 from shardsdk.cache.objects import Request
 from shardsdk.kinds import Kind, body_of
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.reconcile.changed import changed_fields
 
 #: An object that was applied: its resource and its name.
 Child = tuple[GroupResource, Request]
@@ -35,7 +37,8 @@ _VOLATILE: Final = ("resourceVersion", "generation", "managedFields")
 
 def digest_of(body: Any) -> bytes:
     """The same for bodies that say the same."""
-    return blake2b(msgspec.json.encode(body, order="sorted"), digest_size=_DIGEST_BYTES).digest()
+    # Not blake2b: a Python in FIPS mode has none.
+    return sha256(msgspec.json.encode(body, order="sorted")).digest()[:_DIGEST_BYTES]
 
 
 def state_of(thing: Kind) -> bytes:
@@ -115,18 +118,26 @@ class AppliedFor:
         return self._records.pop(child, None)
 
     def note(
-        self, child: Child, sent: bytes, made: Kind, before: Record | None = None, seen: Kind | None = None
+        self,
+        child: Child,
+        sent: bytes,
+        body: Mapping[str, Any],
+        made: Kind,
+        before: Record | None = None,
+        seen: Kind | None = None,
     ) -> int:
-        """It was applied, and the answer shows it as `made`.
+        """`body`, of which `sent` is the digest, was applied, and the answer shows it as `made`.
 
         How often that has put back what somebody else had changed: `before` is what was known of the apply
-        before, `seen` the object as it was found.  0: it has not.
+        before, `seen` the object as it was found.  0: it has not; what differs beside the fields of `body` is
+        somebody else's, which `seen` was too old to show.
         """
-        metadata, state = made.metadata, state_of(made)
-        same = before is not None and before.sent == sent
-        puts_back = same and seen is not None and seen.metadata.uid == metadata.uid and state_of(seen) != state
-        put_back = (before.put_back if before is not None and same else 0) + puts_back
-        self._records[child] = Record(sent, state, metadata.resource_version, metadata.generation, put_back)
+        metadata = made.metadata
+        times = before.put_back if before is not None and before.sent == sent else None
+        there = times is not None and seen is not None and seen.metadata.uid == metadata.uid
+        puts_back = there and changed_fields(seen, made, body) != ""
+        put_back = (times or 0) + puts_back
+        self._records[child] = Record(sent, state_of(made), metadata.resource_version, metadata.generation, put_back)
         return put_back if puts_back else 0
 
     def keep_named(self) -> None:

@@ -121,7 +121,7 @@ async def apply(
     except BaseException:
         applied.fail(child)
         raise
-    if is_told(times := applied.note(child, sent, made, before, seen), PUT_BACK):
+    if is_told(times := applied.note(child, sent, body, made, before, seen), PUT_BACK):
         log.warning(
             "What is applied is changed by somebody else again and again, and put back: have one of the two leave it",
             extra={
@@ -130,7 +130,7 @@ async def apply(
                 "applied": f"{resource.kind} {request.name}",
                 "field_owner": field_owner,
                 "times": times,
-                "fields": changed_fields(seen, made),
+                "fields": changed_fields(seen, made, body),
             },
         )
     return made

@@ -13,14 +13,18 @@ NAMED: Final = 3
 _ALWAYS: Final = frozenset({"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"})
 
 
-def changed_fields(before: object, after: object) -> str:
+def changed_fields(before: object, after: object, among: Any = None) -> str:
     """The fields in which two versions of an object differ, as on the wire; empty: nobody knows.
+
+    `among`: of the fields that this body has, a list being one.
 
     >>> changed_fields({"status": {"seen": 1}}, {"status": {"seen": 2}, "data": {}})
     'status.seen, data'
+    >>> changed_fields({"data": {"ours": 1, "theirs": 1}}, {"data": {"ours": 2, "theirs": 2}}, {"data": {"ours": 2}})
+    'data.ours'
     """
     try:
-        found = [each for each in _differing(encode(before), encode(after), "") if each not in _ALWAYS]
+        found = [each for each in _differing(encode(before), encode(after), "", among) if each not in _ALWAYS]
     except Exception:  # whatever their class makes of them; it is the sentence around this that matters
         return ""
     more = [f"and {len(found) - NAMED} more"] if len(found) > NAMED else []
@@ -38,10 +42,11 @@ def is_told(times: int, first: int) -> bool:
     return times == first
 
 
-def _differing(before: Any, after: Any, place: str) -> Iterator[str]:
+def _differing(before: Any, after: Any, place: str, among: Any) -> Iterator[str]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         if before != after:
             yield place
         return
-    for name in {**before, **after}:
-        yield from _differing(before.get(name), after.get(name), f"{place}.{name}" if place else name)
+    fields = among if isinstance(among, dict) else dict.fromkeys({**before, **after})
+    for name, part in fields.items():
+        yield from _differing(before.get(name), after.get(name), f"{place}.{name}" if place else name, part)

@@ -28,7 +28,7 @@ from shardsdk.errors import TerminalError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.doubts import check_open
+from shardsdk.kube.doubts import check_open, end_in_doubt
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
@@ -188,6 +188,8 @@ class Controller(Generic[T]):
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(source.run(self._feed(when))) for source, when in self._sources]
             beside.append(group.create_task(self._barrier.run(), name=f"{self.name}/barrier"))
+            end, again = self._workers.cancel_in_doubt, self._workers.go_on
+            beside.append(group.create_task(end_in_doubt(self._fence, self._clock, end, again)))
             await self._workers.run()
             for task in beside:
                 task.cancel()

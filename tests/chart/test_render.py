@@ -349,6 +349,18 @@ def test_a_stop_has_more_time_than_it_takes(helm: Helm) -> None:
     assert config_of(documents).graceful_shutdown_seconds < seconds
 
 
+def test_user_and_group_can_be_left_to_the_cluster(helm: Helm) -> None:
+    """OpenShift chooses them, and refuses a pod that names others."""
+    named = ("runAsUser", "runAsGroup", "fsGroup")
+    documents = helm.render({"podSecurityContext": dict.fromkeys(named)})
+    pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] in ("Deployment", "Job")]
+    assert len(pods) > 1
+    for pod in pods:
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        for container in pod["containers"]:
+            assert not set(named) & set(container["securityContext"])
+
+
 def test_hook_pods_are_no_replicas(helm: Helm) -> None:
     documents = helm.render()
     selector = find(documents, "Deployment")["spec"]["selector"]["matchLabels"].items()

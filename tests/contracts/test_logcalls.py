@@ -31,6 +31,9 @@ RING_ONLY = ("sharder/cache/", "sharder/backlog/", "sharder/takeover/", "sharder
 #: Lines whose words sound like more than they are about, or that are about what has no name yet.
 ALLOWED = {
     "leases are not what their watch shows; listing them anew": "about all leases of all rings",
+    "another sharder leads": "about all rings; names its lease",
+    "Nobody knows whether other sharders lead": "about all rings",
+    "other leaders not looked for, will retry": "about all rings",
     "lease not given back, it runs out by itself": "names it in the error",
     "This machine was stopped for about %.1f s; leases are confirmed before the next write": "all that it holds",
     "Reconcile stopped: the lease is gone": "names the object; the line before it names the lease",

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,48 @@ def test_help_lists_every_target() -> None:
     assert sorted(listed) == sorted(phony[1].split()) == sorted(RECIPES)
 
 
-def test_continuous_integration_runs_every_test_there_is() -> None:
-    lines = [line.removeprefix("exec ") for line in Path(".ci/run").read_text().splitlines()]
-    targets = [line.split()[1] for line in lines if line.startswith("make ")]
+#: Runs in the place of make: notes what was asked for, says so, and fails or hangs where it is to.
+_NOTES = """#!/bin/sh
+echo "$1" >>made; echo "summary of $1"
+case "$1" in
+  "$FAILING") [ -z "$HANGING" ] || while ! [ -s hangs ]; do sleep 0.01; done; exit 3;;
+  "$HANGING") echo $$ >hangs; exec sleep 600;;
+esac
+"""
 
-    assert targets == ["node-deps", "controlplane", "test", "monitoring", "e2e-node"]
+
+def run_ci(folder: Path, failing: str = "", hanging: str = "") -> subprocess.CompletedProcess[str]:
+    """Run what continuous integration does, with a make that fails and hangs at these targets."""
+    (folder / ".ci").mkdir()
+    shutil.copy(".ci/run", folder / ".ci")
+    (folder / "make").write_text(_NOTES)
+    (folder / "make").chmod(0o755)
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "FAILING": failing, "HANGING": hanging}
+    command = [folder / ".ci/run"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("failing", ["", "node-deps", "controlplane", "helm", "test", "e2e-node", "monitoring"])
+def test_continuous_integration_runs_every_test_there_is_and_fails_with_any(tmp_path: Path, failing: str) -> None:
+    ended = run_ci(tmp_path, failing)
+
+    targets = (tmp_path / "made").read_text().split()
+    everything = ["node-deps", "controlplane", "helm", "test", "e2e-node", "monitoring"]
     assert set(targets) <= RECIPES.keys()
-    assert "set -euo pipefail" in lines
+    assert ended.returncode == (3 if failing else 0)
+    assert ended.stdout.splitlines()[-1] == f"summary of {failing or 'monitoring'}"
+    if not failing:
+        assert sorted(targets) == sorted(everything)
+        assert targets[:3] == everything[:3], "nothing begins before what it takes is there"
+
+
+def test_what_continuous_integration_runs_beside_ends_with_it(tmp_path: Path) -> None:
+    ended = run_ci(tmp_path, failing="test", hanging="e2e-node")
+
+    assert ended.returncode == 3
+    hung = Path("/proc", (tmp_path / "hangs").read_text().strip(), "cmdline")
+    while hung.exists() and hung.read_text():  # a zombie has none
+        time.sleep(0.01)
 
 
 def test_settings_reach_the_commands() -> None:

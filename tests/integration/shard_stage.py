@@ -142,6 +142,8 @@ async def set_shard_stage(
     control_plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Stage]:
     rights = (ROOT / "rbac" / "shard.yaml").read_text()
+    everywhere = f"sharding:objects:{namespace}:{namespace}-shard"
+    rights = rights.replace("name: sharding:objects:default:checksum", f"name: {everywhere}")
     rights = rights.replace("namespace: default", f"namespace: {namespace}").replace(
         "name: checksum", f"name: {namespace}-shard"
     )
@@ -155,4 +157,4 @@ async def set_shard_stage(
     finally:
         await made.end()
     for kind in ("clusterrolebindings", "clusterroles"):
-        await admin.delete(f"rbac.authorization.k8s.io/v1/{kind}", f"{namespace}-shard")
+        await admin.delete(f"rbac.authorization.k8s.io/v1/{kind}", everywhere)

@@ -190,8 +190,8 @@ async def test_readyz_names_the_lease_and_the_caches_while_they_are_missing(stag
     await first.until("/readyz", "[-]lease failed: waits for the lease", status=500)
     await first.until("/readyz", "[-]caches failed: not started", status=500)
 
-    rights = await stage.admin.get(BINDINGS, f"{stage.namespace}-shard")
-    await stage.admin.delete(BINDINGS, f"{stage.namespace}-shard")
+    rights = await stage.admin.get(BINDINGS, f"sharding:objects:{stage.namespace}:{stage.namespace}-shard")
+    await stage.admin.delete(BINDINGS, f"sharding:objects:{stage.namespace}:{stage.namespace}-shard")
     await until_objects_may_be_seen(stage, False)
     released = {"holderIdentity": "", "leaseDurationSeconds": 1}
     await stage.admin.patch(LEASES, "one", {"spec": released}, stage.namespace)

@@ -51,7 +51,8 @@ def leaders(leader: str, standby: str) -> dict[str, str]:
 
 
 def gauges(metric: str, labels: str, leader: str, standby: str = "0x1000") -> dict[str, str]:
-    return {f"{metric}{{{labels},{LEADER}}}": leader, f"{metric}{{{labels},{STANDBY}}}": standby}
+    before = f"{labels}," if labels else ""
+    return {f"{metric}{{{before}{LEADER}}}": leader, f"{metric}{{{before}{STANDBY}}}": standby}
 
 
 def condition(kind: str, values: str) -> dict[str, str]:
@@ -73,6 +74,7 @@ def shards(lead: str = "1x1000", /, **states: str) -> dict[str, str]:
 UNASSIGNED, STRANDED = "controller_sharding_unassigned_objects", "controller_sharding_stranded_objects"
 SUSPENDED = "controller_sharding_crash_detection_suspended"
 UNHELD = "controller_sharding_unheld_ranges"
+OTHERS = "controller_sharding_other_leaders"
 DRAIN = "controller_sharding_oldest_drain_age_seconds"
 EXPIRY = f"controller_sharding_webhook_certificate_expiry_timestamp_seconds{{{LEADER}}}"
 RING = {"ringName": "r"}
@@ -92,6 +94,10 @@ CASES = [
         leaders("1x10", "0x10") | {'leader_election_master_status{name="other",job="other",instance="c:1"}': "0x10"},
         6,
     ),
+    Case("SharderTwoLeaders", "two are scraped", leaders("1x10", "1x10"), 4, {}),
+    Case("SharderTwoLeaders", "a leader tells of another", leaders("1x10", "0x10") | gauges(OTHERS, "", "1x10"), 4, {}),
+    Case("SharderTwoLeaders", "one leads", leaders("1x10", "0x10") | gauges(OTHERS, "", "0x10"), 10),
+    Case("SharderTwoLeaders", "both say so while the lead passes over", leaders("1 1 1 0x10", "0 0 1 1x10"), 8),
     Case("SharderRingNotReady", "for long enough", condition("Ready", "0x10"), 6, RING),
     Case("SharderRingNotReady", "ready again", condition("Ready", "0 0 1x10"), 8),
     Case("SharderRingNotReady", "not settled is no matter", condition("Settled", "0x10"), 8),

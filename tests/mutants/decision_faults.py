@@ -85,6 +85,13 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
         "return not same",
         HISTORIES,
     ),
+    "DECIDE_BY_WHAT_WAS_KNOWN": Fault(
+        "who begins to lead after it was cut off decides nothing before it has heard of leases and rings again",
+        "sharder.rings.leader",
+        "        await self._cache.until_heard(HEAR_SECONDS)\n",
+        "",
+        ("tests/unit/sharder/takeover/test_leaving.py",),
+    ),
     "GO_THROUGH_ALL_AFTER_EACH_SILENCE": Fault(
         "shards that renew irregularly do not have all objects gone through all the time",
         "sharder.core.resync",

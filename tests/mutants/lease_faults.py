@@ -15,6 +15,7 @@ KEEPER: Final = (
     "tests/unit/shardsdk/lease/test_keeper_reads.py",
 )
 HOLDS: Final = ("tests/unit/sharder/takeover/test_holds.py",)
+DOUBTS: Final = ("tests/unit/shardsdk/kube/test_doubts.py",)
 LEASE: Final = ("tests/unit/shardsdk/lease/test_shardlease.py", "tests/unit/shardsdk/lease/test_shardlease_leaving.py")
 
 LEASE_FAULTS: Final[dict[str, Fault]] = {
@@ -201,5 +202,26 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
         "return 0.0 if self.shut else self.fence.remaining()",
         "return self.fence.remaining()",
         ("tests/unit/sharder/rings/test_stopping.py",),
+    ),
+    "LEFT_IS_NO_TRANSITION": Fault(
+        "a lease that was left for a restart is acquired as one that was given back",
+        "shardsdk.lease.claim",
+        " or (claim.instance is not None and released(lease)):",
+        ":",
+        ("tests/unit/shardsdk/lease/test_leaving.py",),
+    ),
+    "AT_WORK_IN_DOUBT": Fault(
+        "a reconcile whose hold a standing clock has outlasted ends before that is confirmed",
+        "shardsdk.kube.doubts",
+        "                    end()\n",
+        "                    pass\n",
+        DOUBTS,
+    ),
+    "DOUBT_WITHOUT_CONTROLLER": Fault(
+        "a controller ends what runs in doubt",
+        "shardsdk.reconcile.controller",
+        "            beside.append(group.create_task(end_in_doubt(self._fence, self._clock, end, again)))\n",
+        "",
+        DOUBTS,
     ),
 }

@@ -153,7 +153,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "NONSENSE_NAMES_NOBODY": Fault(
         "an assignment that makes no sense is rebuilt from what shards hold",
         "sharder.ranges.store",
-        "return Read(version, None, str(error))",
+        "return Read(version, None, str(error), manager=manager)",
         "return Read(version, Named(by, {}), str(error))",
         STEPS,
     ),

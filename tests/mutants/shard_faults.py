@@ -121,6 +121,13 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "self.hold.extend(deadlines.hold_ends_at)",
         LAPSES,
     ),
+    "AN_IDLE_CONNECTION_TELLS_ALL": Fault(
+        "a hold is shorter by the most that may have been missed",
+        "shardsdk.kube.lapses",
+        "self.seconds += max(seconds, most)",
+        "self.seconds += seconds",
+        LAPSES,
+    ),
     "A_LOST_HOLD_MISSES_NOTHING": Fault(
         "work under a lost lease has none of the time to end that this machine has missed",
         "shardsdk.lease.hold",
@@ -294,15 +301,29 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
     "LEAVE_UNTOLD": Fault(
         "a shard whose reconciles go on says that it is about to leave",
         "shardsdk.process.workload",
-        "            self._lease.tell_leaving(failed=failed)\n",
+        "            self._lease.tell_leaving()\n",
         "            pass\n",
         STOPPING,
+    ),
+    "LEAVE_UNTOLD_AMID_TASKS": Fault(
+        "a shard whose task goes on in its grace says that it is about to leave",
+        "shardsdk.process.workload",
+        "(self._lasting or any(",
+        "(any(",
+        STOPPING,
+    ),
+    "START_ANEW_FOR_A_CRASH": Fault(
+        "a process that its ring's edit ends, to start anew, has not failed",
+        "shardsdk.process.workload",
+        "not isinstance(error, RingChanged)",
+        "True",
+        ("tests/unit/shardsdk/process/test_manager_ranges.py",),
     ),
     "LEAVE_AND_KEEP_WHAT_RESTS": Fault(
         "a shard that is about to leave gives away what rests",
         "shardsdk.process.workload",
-        "self._tell_leaving(failed=ended is not ExitCode.OK)",
-        "self._tell_leaving(failed=ended is not ExitCode.OK); await self._stop_writing()",
+        "self._tell_leaving(failed=failed)",
+        "self._tell_leaving(failed=failed); await self._stop_writing()",
         STOPPING,
     ),
     "CUT_OFF_WHAT_IS_WRITTEN": Fault(

@@ -12,11 +12,13 @@ from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER, RingLabels
 from shardsdk.protocol.objects import LEASES
 from tests.simulation.acquiring import Acquisitions
+from tests.simulation.at_work import AtWork
 from tests.simulation.collecting import owner_uid
 from tests.simulation.leases import Held
 from tests.simulation.renewals import Renewals
 from tests.simulation.storage import Commit, Version
 from tests.simulation.strays import Strays
+from tests.simulation.takeovers import Takeovers
 from tests.simulation.vocabulary import PIECES, RATES, RING_OF, Doing, Violation, key_of
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ MAX_VIOLATIONS: Final = 10
 TAINT_SECONDS: Final = 60.0
 #: A child made without label is labelled by placement within a second or so, once a leader can.
 UNLABELLED_SECONDS: Final = 20.0
-#: After a hanging API server answers again, how long what it had taken in is executed.
-_HUNG_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -39,8 +39,9 @@ class Checkers:
     world: World
     violations: list[Violation] = field(default_factory=list)
     strays: Strays = field(init=False)
+    at_work: AtWork = field(init=False)
+    _takeovers: Takeovers = field(init=False)
     _last: dict[str, Doing] = field(default_factory=dict)
-    _running: dict[tuple[str, str], int] = field(default_factory=dict)
     _tainted: dict[str, float] = field(default_factory=dict)
     _held: dict[str, Held] = field(default_factory=dict)
     #: What each version of a lease says that says something new, for when the store is set back to it.
@@ -60,6 +61,8 @@ class Checkers:
 
     def __post_init__(self) -> None:
         self.strays = Strays(self.world)
+        self.at_work = AtWork(self.world)
+        self._takeovers = Takeovers(self.world, self.violate)
         Renewals(self.world, self.violate)
         Acquisitions(self)
 
@@ -137,7 +140,7 @@ class Checkers:
 
     def began(self, doing: Doing) -> None:
         """A reconcile begins: its children are here, and from now on nobody else may write."""
-        self._running[doing.process, doing.uid] = self._running.get((doing.process, doing.uid), 0) + 1
+        self.at_work.began(doing)
         self.world.waits.began(doing)
         if self.is_excused(doing):
             return
@@ -163,19 +166,30 @@ class Checkers:
         held = self._held.get(shard)
         return held is not None and held.holder == shard and held.author == process
 
-    def is_excused(self, doing: Doing) -> bool:
-        """A shard that is promised nothing now: without fence it was paused or cut off, or it knows less than is so."""
+    def relies(self, doing: Doing) -> bool:
+        """Whether a process may count on its shard's lease: its own, or one that a user tore from it a while ago."""
+        lease = self._held.get(doing.shard)
+        if lease is None or lease.holder != doing.shard:
+            return False
+        torn = lease.torn_from == doing.process and self.world.now < lease.at + lease.duration / RATES[1]
+        return torn or lease.author == doing.process
+
+    def is_excused(self, doing: Doing, sent: float | None = None) -> bool:
+        """A shard that is promised nothing: without fence it was paused or cut off, or it knows less than is so.
+
+        `sent` is when it sent what arrives now; `None`: now.
+        """
         if not doing.fenced and self.world.was_troubled(doing.process):
             return True
-        return self._is_unaware(doing.process)
+        return self._is_unaware(doing.process, sent)
 
-    def _is_unaware(self, process: str) -> bool:
-        """Whether a process has yet to learn that its machine stood still, or that a user gave its lease away."""
-        return self.world.machines.is_unaware(process) or self._displaced.get(process, 0.0) > self.world.now
+    def _is_unaware(self, process: str, sent: float | None) -> bool:
+        """Whether a process had yet to learn that its machine stood still, or has that a user gave its lease away."""
+        return self.world.machines.is_unaware(process, sent) or self._displaced.get(process, 0.0) > self.world.now
 
     def ended(self, doing: Doing) -> None:
         """A reconcile has ended."""
-        self._running[doing.process, doing.uid] -= 1
+        self.at_work.ended(doing)
         self.world.waits.ended(doing)
 
     def _check_read(self, doing: Doing) -> None:
@@ -230,12 +244,12 @@ class Checkers:
             self._check_taking(commit, ring, commit.before, commit.after)
 
     def _check_owner(self, commit: Commit, doing: Doing) -> None:
-        if self._is_unaware(doing.process):
+        if self._is_unaware(doing.process, commit.author.sent):
             self.taint(doing.uid)  # what it has written, its next owner may not have seen
         last = self._last.get(doing.uid)
         if last is None or last.process == doing.process or last.number < doing.number:
             return
-        if self.is_tainted(doing.uid) or self.is_excused(doing):
+        if self.is_tainted(doing.uid) or self.is_excused(doing, commit.author.sent):
             return
         what = f"{commit.resource.plural} {commit.key}"
         self.violate("two owners", f"{doing} writes {what} after {last} began")
@@ -276,6 +290,7 @@ class Checkers:
         self.world.note(f"{author} moves {what}")
         if author == "user":
             self.taint(before.uid)
+            self.at_work.tore(before.uid)
             if commit.resource == PIECES and (owner := owner_uid(before)) is not None:
                 self.taint(owner)  # its shard does not see this child any more, and makes it again
             return
@@ -284,7 +299,7 @@ class Checkers:
                 self.world.mark("acknowledged while about to leave")
             if before.label(ring.drain) is None:
                 self.violate("acknowledges drains only", f"{author} moves {what}")
-            if self._running.get((author, before.uid)):
+            if any(each.uid == before.uid for each in self.at_work.of(author)):
                 self.violate("acknowledges when done", f"{author} moves {what} while it reconciles it")
             unanswered = (each for each in self.world.server.unanswered_writes(author) if each.uid == before.uid)
             for doing in (each for each in unanswered if each.fenced and not self.is_excused(each)):
@@ -304,7 +319,9 @@ class Checkers:
     def _check_hold(self, commit: Commit, shard: str, what: str) -> None:
         held = self._held.get(shard)
         author = commit.author.name
-        if self._torn_leases.get(shard, 0.0) > self.world.now or self.world.machines.is_unaware(author):
+        if self._torn_leases.get(shard, 0.0) > self.world.now or self.world.machines.is_unaware(
+            author, commit.author.sent
+        ):
             return
         if self._unsure_until > self.world.now:
             return
@@ -339,7 +356,7 @@ class Checkers:
         if holder == SHARDER_HOLDER and held is not None and held.holder != SHARDER_HOLDER:
             self.world.stats.takeovers += 1
             self.world.note(f"{commit.author.name} takes the lease of {shard} over")
-            self._check_takeover(shard, held, commit.author.name)
+            self._takeovers.check(shard, held, self._heard.get(commit.author.name, 0))
             self.world.spring_traps(shard)
         if held is None or held.holder != holder or commit.author.name not in (held.author, held.torn_from):
             self._acquired[commit.author.name] = self.world.now
@@ -366,34 +383,3 @@ class Checkers:
         if held.holder == SHARDER_HOLDER:
             self.tore_lease(shard)
         self._held[shard] = replace(held, author="user", torn_from=held.torn_from or held.author)
-
-    def _check_takeover(self, shard: str, held: Held, leader: str) -> None:
-        """The shard had its time: once (fenced) or twice, counted while the API server answered."""
-        if held.again_at is not None and self._heard.get(leader, 0) < held.number:
-            held = replace(held, at=held.again_at)
-        if self.world.outlasting and shard not in self.world.foreign_names:
-            self.violate("outlasts outages", f"lease of {shard} taken {self.world.now - held.at:.3f} s after {held}")
-        if held.holder != shard:
-            return
-        wanted = held.duration * (1 if held.fenced or held.author == "user" else 2)
-        passed = self._answered(held)
-        if passed < wanted / RATES[1] - 0.001:  # by the fastest clock
-            what = f"lease of {shard} taken {self.world.now - held.at:.3f} s after {held}"
-            self.violate("takes over in time", f"{what}; the API server answered for {passed:.3f} s, not {wanted:g} s")
-
-    def _answered(self, held: Held) -> float:
-        """The longest that the API server answered in one go since a lease was renewed.
-
-        An outage counts that took more than its share of the lease: no shard loses
-        half of its lease to one, as far as the leader's renewals can tell it.  What was sent
-        before it took too much, in good faith, may be executed as it ends.
-        """
-        retry = self.world.timings.retry
-        too_long = min(max(held.duration / 2, 1.5 * retry), 2.5 * retry)
-        since, longest = held.at, 0.0
-        for seconds, ended in self.world.outages:
-            if ended > held.at and seconds > too_long:
-                in_good_faith = too_long if self.world.now - ended < _HUNG_SECONDS else 0.0
-                longest = max(longest, ended - seconds + in_good_faith - since)
-                since = ended
-        return max(longest, self.world.now - since)

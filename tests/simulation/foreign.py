@@ -39,6 +39,8 @@ class ForeignShard:
     """One incarnation of a Go shard."""
 
     fenced = False
+    #: It has no hold that its process may know to end.
+    hold_ends = False
 
     def __init__(self, world: World, name: str, ring: RingLabels, incarnation: int) -> None:
         self.name = name

@@ -72,7 +72,7 @@ class Happenings:
         world.mark("heal")
         world.machines.wake_all()
         for each in (*world.replicas, *world.shards):
-            each.process.resume()
+            world.machines.resume(each)
             each.link.at_renewal = None
             self.calm(each.link)
         world.webhook_up = world.plan.webhook

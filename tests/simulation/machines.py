@@ -12,15 +12,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from math import floor
+from math import floor, inf
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.lapses import NOTICED_SECONDS, RESOLUTION_SECONDS, Lapses, ServerClock
+from shardsdk.kube.lapses import NOTHING, NOTICED_SECONDS, RESOLUTION_SECONDS, Lapses, ServerClock
 from shardsdk.testing.processes import ProcessState
 from shardsdk.testing.virtual import SkewedClock, VirtualClock
-from tests.simulation.network import CALM
 from tests.simulation.timers import StoppedTimers
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 #: A stop that lasts longer is noticed, whatever the clocks' rates.
 LEAST_SECONDS: Final = NOTICED_SECONDS + RESOLUTION_SECONDS
-#: What is on its way when a stop is noticed arrives within this, over a link that is not troubled.
-ON_THE_WAY_SECONDS: Final = 0.1
 #: Actions that stop a machine; without any of them no clock has to be compared with another.
 STOPS: Final = frozenset({
     "stop_shards_machine", "stop_leaders_machine", "stop_shard_in_renewal", "stop_leader_in_renewal", "force_away",
@@ -59,9 +56,9 @@ class Machines:
 
     world: World
     _stopped: dict[str, tuple[ShardProcess | ReplicaProcess, float, StoppedTimers]] = field(default_factory=dict)
-    #: Processes that have not noticed, and until when what others sent before they noticed may arrive.
-    _unaware: set[str] = field(default_factory=set)
-    _aware_from: dict[str, float] = field(default_factory=dict)
+    #: Since when processes did not know that their machines had stood still last, and when they noticed that.
+    _unaware: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _went_on_at: dict[str, float] = field(default_factory=dict)
 
     def clock_of(self, process: str, rng: Random) -> SkewedClock:
         """The clock of the machine that a process runs on."""
@@ -83,8 +80,13 @@ class Machines:
 
     def resume(self, who: Any) -> None:
         """Let a process that was merely paused go on, unless its machine stands still."""
-        if who.identity not in self._stopped:
+        if who.identity not in self._stopped and who.process.state is ProcessState.PAUSED:
+            self._went_on_at[who.identity] = self.world.now
             who.process.resume()
+
+    def goes_on_now(self, process: str) -> bool:
+        """Whether a process goes on at just this moment: whatever was due meanwhile happens at once, in any order."""
+        return self._went_on_at.get(process) == self.world.now
 
     def wake_all(self) -> None:
         """Let every machine go on."""
@@ -101,23 +103,26 @@ class Machines:
         self.world.note(f"the machine of {process} goes on")
         who.clock.stood_still(self.world.now - since)
         timers.go_on(self.world.now - since)
-        self._unaware.add(process)
+        unaware_since, noticed_at = self._unaware.get(process, (self.world.now, 0.0))
+        self._unaware[process] = unaware_since if noticed_at == inf else self.world.now, inf
         ends: list[Callable[[], None]] = []
 
         def noticed() -> None:
             ends[0]()
             self.world.note(f"{process} notices that its machine stood still")
             self.world.mark("stop of a machine noticed")
-            self._unaware.discard(process)
-            late = ON_THE_WAY_SECONDS if who.link.trouble is CALM else self.world.timings.lease
-            self._aware_from[process] = self.world.now + late
+            self._unaware[process] = self._unaware[process][0], self.world.now
 
         ends.append(who.clock.lapses.subscribe(noticed))
-        who.process.resume()
+        self.resume(who)
 
-    def is_unaware(self, process: str) -> bool:
-        """Whether what arrives of a process now may have been sent before it noticed that its machine stood still."""
-        return process in self._unaware or self.world.now < self._aware_from.get(process, 0.0)
+    def is_unaware(self, process: str, at: float | None = None) -> bool:
+        """Whether a process did not know at that moment (`None`: now) that its machine had stood still.
+
+        At the very moment at which it notices it has yet to do what it does about that.
+        """
+        since, noticed_at = self._unaware.get(process, (inf, -inf))
+        return since <= (self.world.now if at is None else at) <= noticed_at
 
 
 class Comparison:
@@ -130,7 +135,7 @@ class Comparison:
 
     def watch(self, execute: Callable[[], Any]) -> tuple[Callable[[], Any], Callable[[], None]]:
         """A request that notes when it is executed, and what to do once it is answered."""
-        sent = self._clock.monotonic() + self._lapses.seconds
+        sent = self._clock.monotonic() + self._lapses.least
         dates: list[int] = []
 
         def dated() -> Any:
@@ -138,10 +143,10 @@ class Comparison:
             return execute()
 
         def compare() -> None:
-            answered = self._clock.monotonic() + self._lapses.seconds
-            missed = self._server_clock.heard("connection", sent, answered, dates[0]) if dates else 0.0
-            if missed > 0:
-                self._lapses.note(missed)
+            answered = self._clock.monotonic() + self._lapses.least
+            missed = self._server_clock.heard("connection", sent, answered, dates[0]) if dates else NOTHING
+            if missed.seconds:
+                self._lapses.note(*missed)
 
         return dated, compare
 

@@ -96,7 +96,7 @@ class Ownership:
     def _check_write(self, commit: Commit, doing: Doing) -> None:
         world = self.world
         main = world.index.mains.get(doing.uid)
-        if main is None or world.checkers.is_tainted(doing.uid) or world.checkers.is_excused(doing):
+        if main is None or world.checkers.is_tainted(doing.uid) or world.checkers.is_excused(doing, commit.author.sent):
             return
         label = main.label(RING_OF[doing.resource].shard)
         changes = self.changes(doing.uid)

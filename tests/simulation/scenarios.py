@@ -58,7 +58,7 @@ async def _stale_return(world: World, rng: Random) -> None:
     await world.clock.sleep(rng.uniform(0.5, 1.0))
     world.server.stall_link(successor.link, 4 * world.timings.lease)
     if leader is not None:
-        leader.process.resume()
+        world.machines.resume(leader)
     await world.until(lambda: world.checkers.holder_of(victim.name) == victim.name)
     await world.clock.sleep(2 * world.timings.lease)
 
@@ -120,7 +120,7 @@ async def _trouble_while_works_are_away(world: World, victim: ShardProcess, newc
         # It does not answer its drains for as long as it may without losing its lease.
         world.trouble(victim.identity)
         victim.process.pause()
-        world.later(0.8 * world.timings.lease, victim.process.resume)
+        world.later(0.8 * world.timings.lease, lambda: world.machines.resume(victim))
         await world.clock.sleep(0.8 * world.timings.lease)
     await world.clock.sleep(rng.uniform(0.0, 1.0) * world.timings.lease)
     if rng.random() < 0.7:

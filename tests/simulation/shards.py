@@ -88,15 +88,24 @@ class ShardProcess:
             timeout_seconds=rng.uniform(1.0, 3.0) * timings.lease if rng.random() < 0.2 else None,
             drain_timeout_seconds=rng.uniform(0.3, 2.0) * timings.lease if rng.random() < 0.3 else None,
         )
-        plain = rng.random() < PLAIN_SHARE
-        self._manager.add(spec.reconcile(self._reconcile_plainly if plain else self._reconcile))
+        self._plain = rng.random() < PLAIN_SHARE
+        self._manager.add(spec.reconcile(self._reconcile_plainly if self._plain else self._reconcile))
         self._second = Random(f"{world.seed}/{self.identity}/second")
         if self._second.random() < SECOND_SHARE:
             limit = spec.drain_timeout_seconds
             second = controller_for(MAIN_OF[ring.ring], Work, when=generation_changed)
             second = second.options(name="second", drain_timeout_seconds=limit)
             self._manager.add(second.reconcile(self._look))
+        self._lease: ShardLease | None = None
         self.main = self.process.start(self._run())
+
+    @property
+    def hold_ends(self) -> bool:
+        """Whether its lease is lost, or its hold doubted, and its process has not yet had to end for that."""
+        lease = self._lease
+        if lease is None or (lease.loss is None and not lease.fence.doubted):
+            return False
+        return lease.fence.left_to_end() > 0
 
     @property
     def running(self) -> bool:
@@ -151,6 +160,7 @@ class ShardProcess:
         return SimApi(self._world.server, self.link, self.clock, fence=fence)
 
     def _connect(self, lease: ShardLease) -> SimApi:
+        self._lease = lease
         return SimApi(self._world.server, self.link, self.clock, fence=lease.fence)
 
     def _die(self, code: int, why: str) -> None:
@@ -164,7 +174,7 @@ class ShardProcess:
 
     async def _reconcile(self, context: Context[Work]) -> None:
         main, work = MAIN_OF[self.ring.ring], context.object
-        with self._reconciling.begin(main, context.metadata):
+        with self._reconciling.begin(main, context.metadata, plain=self._plain):
             present: list[Piece] = context.children(PIECES) if self.ring is FAMILY else []
             try:
                 if work.spec.cleans and await finalizing(context, FINALIZER, lambda: self._clean_up(context)):

@@ -87,7 +87,9 @@ class SimApi(Api):
                 return await self._write(what, server.change_by_update(resource, key, body, author), operation)
             case "delete":
                 wanted = body.get("preconditions", {})
-                await self._send(what, lambda deadline: server.storage.delete(resource, key, author, wanted), operation)
+                await self._send(
+                    what, lambda _: server.storage.delete(resource, key, author, wanted), operation, author
+                )
                 return cast("T", None)
             case _:
                 assert_never(operation.verb)
@@ -181,7 +183,9 @@ class SimApi(Api):
     # -- inside ------------------------------------------------------------
 
     async def _write(self, what: str, change: Change, operation: Operation[T]) -> T:
-        version = await self._send(what, lambda deadline: self._server.write(change, deadline), operation)
+        version = await self._send(
+            what, lambda deadline: self._server.write(change, deadline), operation, change.author
+        )
         return self._decode(version, operation.model)
 
     def _author(self) -> Author:
@@ -200,7 +204,7 @@ class SimApi(Api):
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {timeout_seconds:g} s") from error
 
-    async def _send(self, what: str, execute: Callable[[float], Any], operation: Operation[Any]) -> Any:
+    async def _send(self, what: str, execute: Callable[[float], Any], operation: Operation[Any], author: Author) -> Any:
         """One write, as shardsdk.kube.sessions sends it."""
         fences, seconds = operation.fenced(self._fences).fences or (), operation.timeout_seconds or REQUEST_SECONDS
         guard = Guard(fences, seconds, self._clock, self.ledger)
@@ -213,7 +217,8 @@ class SimApi(Api):
                 granted = floor(guard.ask() * 1000) / 1000
                 if not guard.admit():
                     raise guard.refused or ConnectionFailed(what)
-                deadline = loop.time() + granted
+                author.sent = loop.time()
+                deadline = author.sent + granted
                 if (doing := DOING.get()) is not None:
                     self._server.unanswered[guard] = doing, deadline
                 if operation.resource == LEASES:

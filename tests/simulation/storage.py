@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -84,11 +85,16 @@ class Version:
         return unfit_of(self.doc, ValueError("it does not fit"), gone=gone)
 
 
-class Author(NamedTuple):
-    """Who wrote: a process of the simulation, and what it was doing (a reconcile, or nothing known)."""
+@dataclass(slots=True)
+class Author:
+    """Who writes: a process of the simulation, what it is doing (a reconcile, or nothing known), and when it sent that.
+
+    `sent` is `None` for what no network lies between.
+    """
 
     name: str
     doing: Any = None
+    sent: float | None = None
 
 
 class Commit(NamedTuple):

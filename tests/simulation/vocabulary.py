@@ -101,7 +101,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """A reconcile: which process of which shard reconciles which object, and as the how manieth of all."""
+    """A reconcile: which process of which shard reconciles which object, and as the how manieth of all.
+
+    `plain`: by a plain function, which can only be told to end.
+    """
 
     shard: str
     process: str
@@ -109,6 +112,7 @@ class Doing:
     uid: str
     number: int
     fenced: bool
+    plain: bool = False
 
     def __str__(self) -> str:
         return f"{self.process} (reconcile {self.number} of {self.uid})"

@@ -40,11 +40,11 @@ class Reconciling:
         self._left: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def begin(self, resource: Resource, meta: ObjectMeta) -> Iterator[None]:
-        """A reconcile of one object begins, and what is written inside is its."""
+    def begin(self, resource: Resource, meta: ObjectMeta, *, plain: bool = False) -> Iterator[None]:
+        """A reconcile of one object begins, and what is written inside is its; `plain`: nobody can cancel it."""
         world = self._world
         world.stats.reconciles += 1
-        doing = Doing(self.shard, self.process, resource, meta.uid, world.stats.reconciles, self._fenced)
+        doing = Doing(self.shard, self.process, resource, meta.uid, world.stats.reconciles, self._fenced, plain)
         world.checkers.began(doing)
         token = DOING.set(doing)
         try:
@@ -98,6 +98,7 @@ class Reconciling:
             await self._clock.sleep(60.0)
         if cancelled():
             raise LeaseLost("the reconcile was cancelled")
+        self._world.checkers.at_work.stepped(DOING.get())
 
     def leave_behind(self, api: Api, present: Sequence[Piece]) -> None:
         """A reconcile ends; some do not await all that they have started, and by then another shard has the object."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from sharder.core.problems import some
+from sharder.core.problems import LIST_LEADERS, some
 from sharder.kubectl.check.findings import Finding, failed, failure_of, good, problem, skipped, unknown, warning
-from sharder.kubectl.leader import LEADERS_LEASE, Leading, Sharder
+from sharder.kubectl.leader import LEADERS_LEASE, LEADERS_LEASES, Leading, Sharder
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.text import plural
 from sharder.rbac import account_option
@@ -77,6 +77,19 @@ def check_sharder(
             "start the sharder, or look into its log; --lease names the lease of one elsewhere",
         )  # fmt: skip
     yield _judge_permissions(leading, denied, sharder, gaps, unseen)
+
+
+def check_leaders(leaders: Sequence[str] | None, gaps: Collection[Unread] = ()) -> Iterator[Finding]:
+    """Does more than one lead?  `leaders` are the leases by which sharders do; None: not read, and `gaps` say why."""
+    if leaders is None and (gap := failure_of(gaps, LEADERS_LEASES)) is not None:
+        yield failed("sharder", gap)
+    elif leaders is None:
+        yield skipped("sharder", "whether another one leads is not known: you may not list leases in all namespaces")
+    elif len(leaders) > 1:
+        yield problem(
+            "sharder", f"more than one leads, by the leases {some(leaders)}: each undoes what the other does",
+            f"remove one; `{LIST_LEADERS}` shows who leads",
+        )  # fmt: skip
 
 
 def _judge_permissions(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.core.ringspec import AssignBy
-from sharder.kubectl.check.cluster import check_sharder, check_strangers
+from sharder.kubectl.check.cluster import check_leaders, check_sharder, check_strangers
 from sharder.kubectl.check.definitions import check_definitions, read_definitions
 from sharder.kubectl.check.evidence import Evidence
 from sharder.kubectl.check.findings import Finding, Level, failed, unknown
@@ -64,6 +64,7 @@ async def _sections(session: Session, ring: str | None, sharder: Sharder, *, pro
     evidence = Evidence(reader, sharder, leading, probe)
     unseen = [each.name for each in rings or () if each.read and each.spec is not None and not each.up_to_date]
     shared = list(check_sharder(leading, await evidence.denied(), sharder, reader.gaps.found, unseen=unseen))
+    shared += check_leaders(await evidence.leaders(), reader.gaps.found)
     shared += check_definitions(await read_definitions(reader), reader.gaps.found)
     if rings is None:
         shared += [unknown("rings", f"{gap.what}: {gap.why}", gap.remedy) for gap in reader.gaps.found[:1]]

@@ -21,7 +21,7 @@ from sharder.kubectl.check.rings import RingEvidence
 from sharder.kubectl.check.webhooks import Probe, Probed, ServiceEvidence, WebhookEvidence, part_in_force
 from sharder.kubectl.cluster import Reader, Ring
 from sharder.kubectl.counting import Covers
-from sharder.kubectl.leader import Leading, Sharder
+from sharder.kubectl.leader import LEADERS_LEASES, Leading, Sharder, read_leading
 from sharder.kubectl.outcomes import ONE_RESOURCE, Unread
 from sharder.kubectl.ranges import SeenRanges
 from sharder.kubectl.shards import read_shard_status
@@ -29,7 +29,7 @@ from sharder.rbac import rules_on
 from shardsdk.errors import ApiError, Forbidden, Invalid, NotFound, ShardingError
 from shardsdk.kube.selectors import Selector, absent, equals, exists, join
 from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.labels import LEADER_LABEL, LEADS_SHARDER, LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
 from shardsdk.serving.renewal import CERTIFICATE_KEY
@@ -261,6 +261,22 @@ class Evidence:
             self.reader.gaps.note("leases of rings that are gone", error)
             return None
         return found
+
+    async def leaders(self) -> list[str] | None:
+        """The leases (NAMESPACE/NAME) by which sharders lead; None: they could not be read.
+
+        Those of versions that do not mark theirs are not found, but for the one that is checked.
+        """
+        selector, now = Selector(labels=equals(LEADER_LABEL, LEADS_SHARDER)), self.reader.clock.now()
+        found = {"/".join(self.sharder.lease)} if self.leading is not None and self.leading.alive else set()
+        try:
+            async for page in self.reader.api.pages(LEASES, selector=selector, model=Lease):
+                named = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in page}
+                found |= {where for where, each in named.items() if read_leading(each, where, now).alive}
+        except ONE_RESOURCE as error:
+            self.reader.gaps.note(LEADERS_LEASES, error)
+            return None
+        return sorted(found)
 
     async def webhooks_of_rings(self) -> set[str] | None:
         """Rings that have a webhook configuration; None: those could not be read."""

@@ -7,6 +7,7 @@ is not called from here: only the API server's way to it counts.
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 
 from sharder.core.granted import granted_part, unwritten
 from sharder.core.ringspec import ResolvedRing, placed_resources
-from sharder.core.webhookconfig import account_in, differs, render_webhook, webhook_name
+from sharder.core.webhookconfig import account_in, differs, find_narrowing, render_webhook, webhook_name
 from sharder.kubectl.check.findings import Finding, Level, failed, good, problem, skipped, unknown, warning
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.text import plural, span
@@ -146,7 +147,15 @@ def _check_configuration(evidence: WebhookEvidence, client: Mapping[str, Any], n
     # What the sharder is configured with is not known here.
     configured = ("clientConfig", "timeoutSeconds")
     expected = [{key: value for key, value in each.items() if key not in configured} for each in wanted["webhooks"]]
-    if differs(current, {"webhooks": expected}):
+    if added := find_narrowing(current, {"webhooks": expected}):
+        yield warning(
+            _PART,
+            f"the namespaceSelector of {name} is narrowed by {json.dumps(added)}: where it is not called, objects are"
+            " placed a moment after they were made",
+            "nothing, if an admission plugin of your cluster adds it to each webhook (GKE Autopilot does, for"
+            " namespaces of its own); anybody else's change the leading sharder takes back within a minute",
+        )
+    elif differs(current, {"webhooks": expected}):
         yield problem(
             _PART, f"{name} is not what the ring asks for (rules, selectors or policies)",
             "the leading sharder puts it right within a minute; look into its log if it stays so",

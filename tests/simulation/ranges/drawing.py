@@ -47,10 +47,6 @@ _BY_LABELS: Final = frozenset({
     "adopt_piece", "stray_piece", "toggle_namespace", "delete_lease", "empty_lease",
 })  # fmt: skip
 
-#: Rare actions that are left out.  With a stop amid reconciles plans come about in which one goes on for part of a
-#: second after its process has noticed that its machine stood still: it can write nothing, but another shard's begins.
-NOT_BY_RANGES: Final = frozenset({"stop_busy_shard"})
-
 
 def draw_ranges_plan(
     seed: int, focus: Mapping[str, float] | None = None, scenario: Scenario | None = None, broken: Broken | None = None
@@ -84,8 +80,7 @@ def draw_ranges_plan(
         spread = by_hand is not EDITS and Random(f"ranges/spread/{seed}").random() < SPREAD_SHARE
         edits = by_hand is not TEARS and not spread
         twins = spread and Random(f"ranges/twins/{seed}").random() < TWINS_SHARE
-        rare = (each for each in draw_rare(seed, begins, ends_at) if each.what not in NOT_BY_RANGES)
-        more = [*rare, *_draw_besides(seed, begins, ends_at, edits=edits)]
+        more = [*draw_rare(seed, begins, ends_at), *_draw_besides(seed, begins, ends_at, edits=edits)]
         more += _draw_twins(seed, begins, ends_at) if twins else ()
         actions = sorted([*actions, *more], key=lambda action: action.at)
     return replace(

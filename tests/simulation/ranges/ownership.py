@@ -2,14 +2,13 @@
 
 Safety only.  A reconcile begins where its shard's lease says that it holds, and
 has its writes accepted only while it says so; what runs there has ended before
-it is taken off, and what it wrote can no longer be executed; and no two processes
-are at work on one object, of whatever shards: two of one name have one lease, which
-says the same to both.  The sharder names nobody for what a lease holds.
+it is taken off, and what it wrote can no longer be executed.  The sharder names
+nobody for what a lease holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from shardsdk.kube.selectors import equals
@@ -19,7 +18,7 @@ from shardsdk.protocol.ranges import NOWHERE, RING_ASSIGNMENTS
 from tests.simulation.checkers import Checkers
 from tests.simulation.ranges.holdings import Holdings, read_named, short
 from tests.simulation.storage import Commit
-from tests.simulation.vocabulary import RATES, RINGS, Doing
+from tests.simulation.vocabulary import RINGS, Doing
 
 if TYPE_CHECKING:
     from shardsdk.kube.selectors import Selector
@@ -37,26 +36,8 @@ _LOOKS: Final = {equals(LEASE_RING_LABEL, ring): ring for ring in RINGS}
 class RangeCheckers(Checkers):
     """What holds for leases and reconciles however a ring assigns; inherited because all of that is the same."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.when_ended: list[Callable[[Doing], None]] = []
-
-    def ended(self, doing: Doing) -> None:
-        """A reconcile has ended."""
-        super().ended(doing)
-        for tell in self.when_ended:
-            tell(doing)
-
     def _check_child(self, doing: Doing, child: Version, ring: RingLabels) -> None:
         """A child lies where its owner does: there is no label that could say otherwise."""
-
-    def relies(self, doing: Doing) -> bool:
-        """Whether a process may count on its shard's lease: its own, or one that a user tore from it a while ago."""
-        lease = self._held.get(doing.shard)
-        if lease is None or lease.holder != doing.shard:
-            return False
-        torn = lease.torn_from == doing.process and self.world.now < lease.at + lease.duration / RATES[1]
-        return torn or lease.author == doing.process
 
     def judge(self, doing: Doing, point: int, held: HashRanges) -> str:
         """What is wrong with a reconcile that begins or writes at `point`, its lease holding `held`; empty: nothing.
@@ -80,14 +61,11 @@ class RangeOwnership:
         self._world = world
         self._checkers = checkers
         self._holdings = holdings
-        #: What runs, by its number.
-        self._running: dict[int, Doing] = {}
         #: What each shard's lease said before the write that is judged.
         self._before: dict[str, HashRanges] = {}
         #: What each process of the sharder was shown of a ring's leases by the first list since its assignment was
         #: written last, and they have said ever since.
         self._shown: dict[str, dict[str, dict[str, HashRanges]]] = {ring: {} for ring in RINGS}
-        checkers.when_ended.append(self._ended)
         world.storage.on_set_back.append(self.rebuild)
         world.server.on_list.append(self._on_list)
 
@@ -115,27 +93,10 @@ class RangeOwnership:
     def began(self, doing: Doing) -> None:
         """A reconcile begins."""
         checkers, place = self._checkers, self._holdings.place(doing.uid)
-        if not checkers.unsure and place is not None:
-            self._check_begin(doing, place[1])
-        self._running[doing.number] = doing
-
-    def _check_begin(self, doing: Doing, point: int) -> None:
-        checkers = self._checkers
-        if wrong := checkers.judge(doing, point, self._holdings.held(doing.shard)):
-            checkers.violate("begins where it holds", f"{doing} begins at {point:016x}; {wrong}")
-        for other in self._running.values():
-            if other.uid == doing.uid and other.process != doing.process and self._is_at_work(other):
-                checkers.violate("one at work", f"{doing} begins while {other} runs")
-
-    def _ended(self, doing: Doing) -> None:
-        self._running.pop(doing.number, None)
-
-    def _is_at_work(self, doing: Doing) -> bool:
-        """Whether a reconcile takes steps, or may once its process goes on: one whose lease is lost takes none then."""
-        process = next((each for each in self._world.shards if each.identity == doing.process), None)
-        if process is None or process.main.done() or self._checkers.is_excused(doing):
-            return False
-        return process.running or self._checkers.relies(doing)
+        if checkers.unsure or place is None:
+            return
+        if wrong := checkers.judge(doing, place[1], self._holdings.held(doing.shard)):
+            checkers.violate("begins where it holds", f"{doing} begins at {place[1]:016x}; {wrong}")
 
     # -- writes ------------------------------------------------------------------
 
@@ -157,7 +118,7 @@ class RangeOwnership:
             shown[shard] = shown.get(shard, NOWHERE) - gone
         if not gone or not checkers.is_holder(shard, author):
             return
-        running = [(each, "runs") for each in self._running.values() if each.process == author]
+        running = [(each, "runs") for each in checkers.at_work.of(author)]
         unanswered = self._world.server.unanswered_writes(author)
         for doing, what in [*running, *((each, "may yet have a write executed") for each in unanswered)]:
             place = self._holdings.place(doing.uid)
@@ -166,7 +127,7 @@ class RangeOwnership:
 
     def _check_write(self, commit: Commit, doing: Doing) -> None:
         checkers, place = self._checkers, self._holdings.place(doing.uid)
-        if place is None or checkers.is_tainted(doing.uid) or checkers.is_excused(doing):
+        if place is None or checkers.is_tainted(doing.uid) or checkers.is_excused(doing, commit.author.sent):
             return
         if wrong := checkers.judge(doing, place[1], self._holdings.held(doing.shard)):
             what = f"{doing} writes {commit.resource.plural} {commit.key} at {place[1]:016x}"

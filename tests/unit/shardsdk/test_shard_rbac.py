@@ -72,13 +72,17 @@ def test_a_controller_of_one_namespace_gets_nothing_outside_but_a_look_at_its_ri
     assert outside == {Permission("clusterrings.sharding.timebertt.dev", "get", "", "checksum")}
 
 
-def test_a_role_in_the_cluster_is_no_other_controllers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Cluster roles have one name for all namespaces."""
-    names = set()
-    for namespace in ("one", "two"):
-        made = documents(*EXAMPLE, "-n", namespace, "--watch-namespace", namespace, capsys=capsys)
-        names |= {each["metadata"]["name"] for each in made if each["kind"] == "ClusterRole"}
-    assert len(names) == 2
+@pytest.mark.parametrize("where", [(), ("--watch-namespace", "objects")], ids=["everywhere", "one namespace"])
+def test_no_role_is_another_controllers(where: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """In the cluster or in the namespace of the objects: a binding of one name would be taken over in silence."""
+    one, two = (
+        {
+            (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+            for each in documents(*EXAMPLE, "-n", namespace, *where, capsys=capsys)
+        }
+        for namespace in ("one", "two")
+    )
+    assert not one & two
 
 
 def test_names_that_yaml_would_take_for_something_else_stay_text(capsys: pytest.CaptureFixture[str]) -> None:

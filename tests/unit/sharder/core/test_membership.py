@@ -134,6 +134,21 @@ def test_what_shards_reconcile_as_main_counts_while_they_hold_their_lease_also_w
     assert found.shards_with_main(GroupResource("apps", "pods")) == ()
 
 
+def test_a_shard_lacks_a_main_resource_when_it_is_given_objects_and_names_others_only() -> None:
+    pods = GroupResource("", "pods")
+    leases = [
+        lease("both", "both", mains=(SECRETS, pods)),
+        lease("one", "one", mains=(SECRETS,)),
+        lease("silent", "silent"),
+        lease("gone", "", mains=(SECRETS,)),
+        *(lease("twice", "twice", namespace, mains=(SECRETS,)) for namespace in "xy"),
+    ]
+    found = build(leases, {"both", "one", "silent"})
+    assert found.shards_without_main(SECRETS) == ()
+    assert found.shards_without_main(pods) == ("one",)
+    assert found.shards_without_main(GroupResource("apps", "pods")) == ("both", "one")
+
+
 KEYS = [f"key-{index}" for index in range(50)]
 
 

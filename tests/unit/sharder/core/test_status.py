@@ -156,6 +156,11 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
             {"ShardsFit": "False"},
             ("ShardsFit", "deployments.apps on x, y, so that two may reconcile one"),
         ),
+        (
+            {"not_reconciled": ((DEPLOYMENTS, ("x", "y")), (SECRETS, ("z",)))},
+            {"ShardsFit": "False"},
+            ("ShardsFit", "as main: deployments.apps on x, y and secrets on z, so that nobody works on the objects"),
+        ),
         ({"taken": ("x is taken",)}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "x is taken")),
         ({"stuck_drains": ("n/a",)}, {"DrainsAcknowledged": "False"}, ("DrainsAcknowledged", "n/a")),
         ({"unsettled": None}, {"Settled": "Unknown"}, ("Settled", "no resync")),
@@ -192,6 +197,11 @@ def test_each_trouble_shows_where_it_belongs_with_its_remedy(
         ({"stuck_drains": ("n/a",), "overdue_before": WORSE}, "DrainsAcknowledged", ("False", "Overdue")),
         ({"stuck_drains": ("n/a",), "stuck_unlisted": True}, "DrainsAcknowledged", ("False", "NobodyWatches")),
         ({"overdue_before": WORSE}, "DrainsAcknowledged", ("False", "Worse")),
+        (
+            {"as_main": ((SECRETS, ("x",)),), "not_reconciled": ((DEPLOYMENTS, ("x",)),)},
+            "ShardsFit",
+            ("False", "ControlledAsMain"),
+        ),
         ({"moving": "2 of 8 ranges"}, "Settled", ("False", "Moving")),
         ({"leaving": ((DEPLOYMENTS, 1),)}, "Settled", ("False", "Leaving")),
         ({"joining": ((DEPLOYMENTS, 1),)}, "Settled", ("False", "Joining")),

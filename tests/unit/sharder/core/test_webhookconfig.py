@@ -14,6 +14,7 @@ from sharder.core.webhookconfig import (
     differs,
     find_difference,
     find_last_manager,
+    find_narrowing,
     match_conditions,
     render_webhook,
     webhook_name,
@@ -246,3 +247,18 @@ def test_nothing_there_is_a_difference() -> None:
 
 def test_an_absent_empty_value_is_none() -> None:
     assert not differs({}, {"namespaceSelector": {}, "webhooks": []})
+
+
+def test_only_what_is_added_to_a_namespace_selector_and_nothing_else_narrows_it() -> None:
+    added = {"key": "a", "operator": "Exists"}
+    for own in ({}, {"matchLabels": {"b": "c"}}, {"matchExpressions": [{"key": "b", "operator": "Exists"}]}):
+        wanted = {"webhooks": [{**webhook(), "namespaceSelector": own}]}
+        assert find_narrowing(wanted, wanted) == []
+        narrowed = deepcopy(wanted)
+        selector = narrowed["webhooks"][0]["namespaceSelector"]
+        selector["matchExpressions"] = [added, *selector.get("matchExpressions", ())]
+        assert find_narrowing(narrowed, wanted) == [added]
+        assert find_narrowing({"webhooks": [*narrowed["webhooks"], {"name": "another"}]}, wanted) == []
+        selector["matchLabels"] = {"d": "e"}
+        assert find_narrowing(narrowed, wanted) == []
+    assert find_narrowing({}, {"webhooks": [webhook()]}) == []

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from random import Random
+from typing import Any
 
 import pytest
 
 from sharder.core.resync import SILENCE_SECONDS
 from sharder.replica import Replica
+from shardsdk.errors import ConnectionFailed
+from shardsdk.kube.api import ListOptions, Selection, T, WatchEvent, WatchOptions
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
     CHILDREN,
@@ -17,9 +23,12 @@ from tests.unit.sharder.placement.stage import (
     SHARDS,
     Stage,
     leading,
+    lease,
+    make_replica,
     make_stage,
     names_on,
     ring,
+    running,
     thing,
 )
 from tests.unit.sharder.takeover.test_silence import SHARDS_OF_RING, Story, new_names, settled_ring
@@ -133,6 +142,55 @@ async def test_a_process_that_comes_after_one_that_was_leaving_is_as_any(clock: 
         stage.start("one")
         await stage.until(lambda: on(stage, HAD) == {"one"}, seconds=5)
         assert story.drains == 2 * len(HAD)
+
+
+class Deaf(MemoryApi):
+    """While `deaf`, neither leases nor rings are listed or watched; all that is read or written by its name is."""
+
+    deaf = False
+
+    async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
+        self._check(selection)
+        async for page in super().read_pages(selection, options):
+            yield page
+
+    async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
+        self._check(selection)
+        async for event in super().read_events(selection, options):
+            self._check(selection)
+            yield event
+
+    def _check(self, selection: Selection[Any]) -> None:
+        if self.deaf and selection.resource in (LEASES, CLUSTERRINGS):
+            raise ConnectionFailed("no answer")
+
+
+@in_virtual_time
+async def test_who_begins_to_lead_after_it_was_cut_off_takes_no_shard_for_the_one_that_was_leaving(
+    clock: VirtualClock,
+) -> None:
+    stage, story = settled_ring(clock, api=Deaf)
+    assert isinstance(stage.api, Deaf)
+    election = lease(clock, "another", duration=60, fenced=False)
+    election["metadata"] = {"name": "sharder"}
+    stage.create(LEASES, election, "sharding-system")
+    replica = make_replica(stage)
+    async with running(stage, replica.run()):
+        await stage.pass_time(5)
+        stage.leave_soon("one")
+        await stage.pass_time(1)
+        stage.api.deaf = True
+        stage.release("one")
+        await stage.pass_time(1.5)
+        stage.start("one")
+        await stage.until(lambda: replica.elector.is_leader)
+        await stage.pass_time(10)
+        assert not story.drains, "it has not heard of the one that has come since"
+        stage.api.deaf = False
+        await stage.until_settled()
+        await stage.pass_time(20)
+        assert not story.drains
+        assert on(stage, HAD) == {"one"}
 
 
 @in_virtual_time

@@ -9,7 +9,7 @@ import pytest
 
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.testing.memory import Change
-from shardsdk.testing.memoryapi import Fault
+from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
     ALONE,
@@ -56,9 +56,9 @@ class Story:
             self._stage.acknowledge(name)
 
 
-def settled_ring(clock: VirtualClock, objects: int = 10) -> tuple[Stage, Story]:
+def settled_ring(clock: VirtualClock, objects: int = 10, *, api: type[MemoryApi] = MemoryApi) -> tuple[Stage, Story]:
     """Three shards, and for each of them objects that are on it."""
-    stage = make_stage(clock)
+    stage = make_stage(clock, api=api)
     stage.create(CLUSTERRINGS, ring(ALONE), None)
     for shard in SHARDS_OF_RING:
         stage.start(shard)

@@ -161,6 +161,7 @@ def test_no_gauge_keeps_what_it_said_while_this_replica_led(metrics: Metrics) ->
     metrics.leading("sharder", True)
     metrics.ring_conditions("r", {"Ready": True})
     metrics.crash_detection_suspended("r", True)
+    metrics.other_leaders.set(1)
     metrics.ring("r").set_shards([State.READY])
     for children in (metrics.ring("r"), metrics.resource("r", SECRETS)):
         for each in fields(children):

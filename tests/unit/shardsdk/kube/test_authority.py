@@ -77,17 +77,21 @@ async def ask(access: Access) -> None:
         await client.raw("GET", "/version")
 
 
-async def of_a_pod(folder: Path, server: Shown) -> tuple[Access, Path]:
+async def of_a_pod(folder: Path, server: Shown, authority: str = ONE[0]) -> tuple[Access, Path]:
     account = service_account(folder / "account")
-    (account / "ca.crt").write_text(ONE[0])
+    (account / "ca.crt").write_text(authority, encoding="utf-8")
     place = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
     return await load(folder, environ={**in_cluster(account), **place}), account / "ca.crt"
 
 
 async def of_a_kubeconfig(
-    folder: Path, server: Shown, user: dict[str, Any] | None = None, clock: InstantClock | None = None
+    folder: Path,
+    server: Shown,
+    user: dict[str, Any] | None = None,
+    clock: InstantClock | None = None,
+    authority: str = ONE[0],
 ) -> tuple[Access, Path]:
-    (folder / "ca.crt").write_text(ONE[0])
+    (folder / "ca.crt").write_text(authority, encoding="utf-8")
     path = kubeconfig(folder, user or {"token": "t"}, server=server.url, **{"certificate-authority": "ca.crt"})
     return await load(folder, path, clock=clock or InstantClock()), folder / "ca.crt"
 
@@ -136,6 +140,30 @@ async def test_a_file_that_cannot_be_used_changes_nothing(
         assert said[0].startswith("CA not read, the last one is used")
         file.write_text(TWO[0])
         server.show(TWO)
+        await ask(access)
+
+
+@pytest.mark.parametrize("configured", [of_a_pod, of_a_kubeconfig])
+async def test_an_authority_that_another_has_signed_vouches_by_itself(tmp_path: Path, configured: Any) -> None:
+    """As that of a company signs a cluster's; to Python before 3.13 it would vouch for nobody."""
+    company = certificate("company", signs=True)
+    cluster = certificate("cluster", by=company, signs=True)
+    async with serving() as server:
+        access, file = await configured(tmp_path, server)
+        shown = certificate("server", by=cluster)
+        server.show((shown[0] + cluster[0], shown[1]))
+        file.write_text(cluster[0])
+        await ask(access)
+        file.write_text(certificate("another", signs=True)[0])
+        with pytest.raises(ConnectionFailed, match="did not sign its certificate"):
+            await ask(access)
+
+
+@pytest.mark.parametrize("configured", [of_a_pod, of_a_kubeconfig])
+async def test_comments_beside_certificates_may_be_in_any_language(tmp_path: Path, configured: Any) -> None:
+    async with serving() as server:
+        access, file = await configured(tmp_path, server, authority=f"# Zertifikat für Österreich\n{ONE[0]}")
+        assert "für" in file.read_text(encoding="utf-8")
         await ask(access)
 
 

@@ -45,7 +45,7 @@ class Machine:
         self.found: list[tuple[float, float]] = []
 
     def monotonic(self) -> float:
-        return (self.true - self.stopped) * self.rate + self.lapses.seconds
+        return (self.true - self.stopped) * self.rate + self.lapses.least
 
     def stop(self, seconds: float) -> None:
         self.true += seconds
@@ -58,10 +58,10 @@ class Machine:
         date = math.floor(self.true + ahead)
         self.true += way
         missed = self.clock.heard(connection, sent, self.monotonic(), date)
-        if missed:
-            self.found.append((self.true, missed))
-            self.lapses.note(missed)
-        return missed
+        if missed.seconds:
+            self.found.append((self.true, missed.seconds))
+            self.lapses.note(*missed)
+        return missed.seconds
 
 
 rates = st.sampled_from([0.9167, 1.0, 1.0833])
@@ -87,6 +87,27 @@ def test_a_stop_is_noticed_at_the_first_answer_after_it(
     for number in range(3):
         machine.true += 1
         assert machine.ask(f"other-{number % 2}", way=way) == 0, "once is enough, for every connection"
+
+
+@given(
+    st.floats(0, 1), rates, st.lists(st.tuples(st.floats(0, MEMORY_SECONDS), st.integers(0, 3), ways), max_size=20),
+    st.floats(0, MEMORY_SECONDS), ways, st.floats(0, 60),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_no_more_was_missed_than_is_said_however_long_nothing_came_over_the_connection(
+    phase: float, rate: float, before: list[tuple[float, int, float]], idle: float, way: float, seconds: float
+) -> None:
+    machine = Machine(rate=rate)
+    machine.true += phase
+    for gap, connection, delay in before:
+        machine.true += gap
+        machine.ask(connection, way=delay)
+    machine.ask("idle", way=way)
+    machine.true += idle
+    machine.stop(seconds)
+    machine.ask("idle", way=way)
+    if machine.found:
+        assert machine.lapses.seconds >= seconds
 
 
 @given(rates, st.lists(st.tuples(st.floats(0, 40), st.integers(0, 3), ways), max_size=60))
@@ -175,6 +196,22 @@ async def test_the_client_notices_and_writes_nothing_until_a_renewal_has_confirm
         with pytest.raises(FenceClosed):
             await client.patch(CONFIGMAPS, "c", "default", {})
         assert [each.path.rpartition("/")[2] for each in server.seen] == ["a", "a", "b"]
+
+
+@in_virtual_time
+async def test_a_hold_that_ended_in_a_stop_is_over_also_when_an_idle_connection_tells_of_it(
+    clock: VirtualClock,
+) -> None:
+    machine, lapsing = Machine(), Lapsing(clock)
+    lapsing.lapses = machine.lapses
+    hold = Hold("the lease", lapsing)
+    machine.ask("idle")
+    machine.true += 55
+    hold.extend(clock.monotonic() + 12.6)
+    machine.stop(15)
+    assert 0 < machine.ask("idle") < 12, "an idle connection tells of part of it"
+    assert hold.remaining() < 0
+    assert hold.doubted
 
 
 class Lapsing:

@@ -195,6 +195,7 @@ RULES: dict[RetryRule, list[type[errors.ShardingError]]] = {
         errors.ShardingError,
         errors.ConfigurationError,
         errors.InvalidRingName,
+        errors.RingChanged,
         errors.ApiError,
         errors.BadRequest,
         errors.NotFound,

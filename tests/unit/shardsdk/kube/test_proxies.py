@@ -107,7 +107,7 @@ async def test_proxies_are_those_of_kubeconfig_or_environment(tmp_path: Path, mo
     assert (await load(tmp_path, named)).request_options == {"proxy": "http://own:1"}
 
 
-@pytest.mark.parametrize("address", ["socks5://u:secret@proxy:1", "http://u:secret@:1", "http://u:secret@a..b", "://"])
+@pytest.mark.parametrize("address", ["sock://u:secret@proxy:1", "http://u:secret@:1", "http://u:secret@a..b", "://"])
 async def test_an_address_that_is_none_is_refused_without_being_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
@@ -119,6 +119,19 @@ async def test_an_address_that_is_none_is_refused_without_being_shown(
         direct_access("https://api.example:6443")
     assert "secret" not in str(caught.value)
     assert direct_access("https://127.0.0.1:6443").request_options == {}, "it is of no use there"
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "SOCKS5h", "socks4"])
+async def test_of_a_socks_proxy_it_is_said_that_there_is_no_way_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    address = f"{scheme}://u:secret@proxy:1"
+    with pytest.raises(ConfigurationError, match="proxy-url is a SOCKS proxy, which is not supported") as caught:
+        await load(tmp_path, kubeconfig(tmp_path, {}, **{"proxy-url": address}))
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("HTTPS_PROXY", address)
+    with pytest.raises(ConfigurationError, match=r"HTTPS_PROXY of the environment is a SOCKS proxy.* NO_PROXY"):
+        direct_access("https://api.example:6443")
 
 
 async def test_a_proxys_password_is_for_the_proxy_alone(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class TestAcquiring:
     def test_a_lease_left_in_grace_is_acquired_at_once(self) -> None:
         driver = Driver(server=lease_of(instance="", leaseDurationSeconds=60)).acquire()
         assert driver.lease.instance == "uid-1"
+        assert driver.lease.spec.lease_transitions == 4, "the end in order shows to whoever has missed that write"
         assert driver.lease.spec.lease_duration_seconds == 15
 
     @pytest.mark.parametrize("instance", ["uid-0", None])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 import pytest
 
+from sharder.core.liveness import History, follow
 from shardsdk.lease.steps import Phase, Read, Write
 from shardsdk.protocol.labels import ENDED_ANNOTATION, LEAVING_ANNOTATION
 from shardsdk.protocol.leases import Lease, render_failure
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.keeper_driver import Driver
+from tests.keeper_driver import CLAIM, Driver
 from tests.lease_rig import Rig
 
 SAID_AT: Final = "2030-01-01T00:00:00.000000Z"
@@ -38,12 +40,12 @@ def test_it_counts_only_with_the_write_that_it_came_with() -> None:
 @pytest.mark.parametrize("grace_seconds", [0, 60])
 def test_a_keeper_says_it_at_once_with_each_renewal_and_never_in_leaving(failed: bool, grace_seconds: int) -> None:
     driver = Driver().acquire()
-    driver.keeper.tell_leaving(driver.at(), failed=failed)
+    driver.keeper.tell_leaving(driver.at())
     for _ in range(3):
         assert isinstance(driver.step(), Write)
         assert (driver.lease.leaving, driver.lease.ended_in_failure) == (True, False)
         driver.due()
-    driver.keeper.leave(driver.at(), grace_seconds=grace_seconds)
+    driver.keeper.leave(driver.at(), grace_seconds=grace_seconds, failed=failed)
     driver.steps_until(Phase.LEFT, 1)
     assert (driver.lease.leaving, driver.lease.ended_in_failure) == (False, failed)
     assert LEAVING_ANNOTATION not in (driver.lease.metadata.annotations or {})
@@ -63,14 +65,25 @@ def test_a_renewal_that_was_under_way_does_not_keep_it_from_being_said() -> None
 
 def test_the_next_process_takes_off_what_the_last_one_said() -> None:
     driver = Driver().acquire()
-    driver.keeper.tell_leaving(driver.at(), failed=True)
-    driver.keeper.leave(driver.at())
+    driver.keeper.tell_leaving(driver.at())
+    driver.keeper.leave(driver.at(), failed=True)
     driver.steps_until(Phase.LEFT, 1)
     assert driver.lease.ended_in_failure
     follower = Driver(server=driver.server)
     follower.now = driver.now + 1
     follower.acquire()
     assert not {LEAVING_ANNOTATION, ENDED_ANNOTATION} & set(follower.lease.metadata.annotations or {})
+
+
+def test_an_end_with_a_restart_grace_is_no_crash_to_who_has_missed_it() -> None:
+    driver = Driver().acquire()
+    before = driver.lease
+    driver.keeper.leave(driver.at(), grace_seconds=60)
+    driver.steps_until(Phase.LEFT, 1)
+    follower = Driver(replace(CLAIM, instance="uid-2"), driver.server)
+    follower.now = driver.now + 1
+    follower.acquire()
+    assert not follow(History(), before, 10, follower.lease, 12).crashed_at
 
 
 def test_who_seeks_the_lease_says_nothing_at_all() -> None:
@@ -84,10 +97,17 @@ def test_who_seeks_the_lease_says_nothing_at_all() -> None:
 
 @in_virtual_time
 async def test_a_body_that_raises_has_failed(clock: VirtualClock) -> None:
-    rig = Rig(clock)
-    with pytest.raises(RuntimeError, match="it has failed"):
-        async with rig.shard():
+    rig, told = Rig(clock), list[bool]()
+
+    async def body() -> None:
+        async with rig.shard() as lease:
+            lease.settle_first(lambda: clock.sleep(1))
+            rig.server.listeners.append(lambda change: told.append(msgspec.convert(change.new, Lease).leaving))
             raise RuntimeError("it has failed")
+
+    with pytest.raises(RuntimeError, match="it has failed"):
+        await body()
+    assert told == [False], "nothing runs any more: it just releases"
     left = rig.lease()
     assert left is not None
     assert (left.holder, left.ended_in_failure) == ("", True)
@@ -111,7 +131,9 @@ async def test_a_loop_of_ones_own_says_it_itself(clock: VirtualClock) -> None:
 async def test_nothing_is_taken_from_whose_next_process_is_waited_for(clock: VirtualClock, failed: bool) -> None:
     rig = Rig(clock)
     async with rig.shard(restart_grace_seconds=60) as lease:
-        lease.tell_leaving(failed=failed)
+        lease.tell_leaving()
+        if failed:
+            lease.tell_failed()
         for _ in range(20):
             await clock.sleep(0.5)
             said_so = rig.lease()

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from shardsdk import ConfigurationError, Context, ObjectMeta, Operator, Request, Requeue, RequeueAfter
+from shardsdk import ConfigurationError, Context, ObjectMeta, Operator, Request, Requeue, RequeueAfter, kinds
 from shardsdk.errors import Invalid
 from shardsdk.kinds import resource_of
+from shardsdk.kinds.wire import encode
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.queueing.predicates import generation_changed
@@ -175,6 +176,57 @@ def test_what_is_put_back_now_and_then_is_not_told(caplog: pytest.LogCaptureFixt
             await rig.settle()
 
     assert told(websites(), caplog, story) == []
+
+
+def test_what_somebody_else_keeps_in_a_child_is_not_put_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Each heartbeat leads to an apply, which finds the next one there, and touches neither."""
+    beats, due = count(1), list[Rig]()
+
+    def beat(rig: Rig) -> None:
+        rig.patch(ConfigMap, "home", {"metadata": {"annotations": {"beat": str(next(beats))}}})
+
+    async def function(ctx: Context[Website]) -> None:
+        if due:
+            beat(due.pop())  # before the cache has it
+        await ctx.apply(ConfigMap(data={"index.html": "x"}))
+
+    async def story(rig: Rig) -> None:
+        for _ in range(3 * TOLD):
+            due.append(rig)
+            beat(rig)
+            await rig.settle()
+        assert not due
+
+    assert told(operator_of(function), caplog, story) == []
+
+
+def test_a_fight_is_told_whatever_is_stamped_upon_the_child_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    """As the deployment controller counts in an annotation what it has rolled out."""
+    ours, theirs = pods("ours:1"), encode(pods("theirs:1"))
+
+    async def function(ctx: Context[Website]) -> None:
+        await ctx.apply(kinds.Deployment(spec=ours))
+
+    async def story(rig: Rig) -> None:
+        for number in range(TOLD):
+            stamp = {"annotations": {"deployment.kubernetes.io/revision": str(number)}}
+            rig.patch(Deployment, "home", {"metadata": stamp, "spec": theirs})
+            await rig.settle()
+
+    operator = Operator("websites")
+    operator.reconcile(Website, owns=[kinds.Deployment])(function)
+    (line,) = told(operator, caplog, story)
+    assert f'applied="Deployment home" field_owner=websites times={TOLD}' in line
+    assert line.endswith("fields=spec.template.spec.containers")
+
+
+def pods(image: str) -> kinds.DeploymentSpec:
+    """What runs them."""
+    labels = {"app": "home"}
+    template = kinds.PodTemplateSpec(
+        metadata=ObjectMeta(labels=labels), spec=kinds.PodSpec(containers=[kinds.Container(name="page", image=image)])
+    )
+    return kinds.DeploymentSpec(selector=kinds.LabelSelector(match_labels=labels), template=template)
 
 
 def test_two_children_without_a_name_are_refused() -> None:

@@ -13,6 +13,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.protocol.ranges import EVERYWHERE, SPACE, HashBy, HashRanges, point_of, read_counts
 from shardsdk.ranges.counts import COUNT_SECONDS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.lease_rig import lease_in
 from tests.ranges_stage import Stage
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS
 
@@ -129,6 +130,9 @@ async def test_namespaces_that_the_ring_does_not_cover_are_nobodys(clock: Virtua
     term = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default"]}
     stage.server.patch(CLUSTERRINGS, RING.ring, None, {"spec": {"namespaceSelector": {"matchExpressions": [term]}}})
     assert await stage.processes["a"] is ExitCode.CONFIGURATION, "it is started anew, and covers others then"
+    left = lease_in(stage.server, "a", "shards")
+    assert left is not None
+    assert (left.holder, left.ended_in_failure) == ("", False), "an edit of its ring is no crash"
     stage.reconciled.clear()
     stage.start("a")
     await stage.until(lambda: ("a", "kube-system", "one") in stage.reconciled)

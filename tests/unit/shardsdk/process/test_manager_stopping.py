@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +20,7 @@ from shardsdk.process.manager import Manager, World
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.labels import DRAIN_VALUE, FENCED_ANNOTATION, INSTANCE_ANNOTATION, MAIN_RESOURCES_ANNOTATION
 from shardsdk.protocol.leases import Lease
-from shardsdk.reconcile.spec import Scope, controller_for
+from shardsdk.reconcile.spec import Scope, Task, controller_for
 from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -75,12 +75,16 @@ class Leaving(Stage):
             while not condition():
                 await asyncio.sleep(0.01)
 
-    async def begin(self, *names: str, **options: Any) -> tuple[Manager, asyncio.Task[ExitCode]]:
+    async def begin(
+        self, *names: str, tasks: Sequence[Task] = (), **options: Any
+    ) -> tuple[Manager, asyncio.Task[ExitCode]]:
         """A shard that has had its turn with these."""
         for name in names:
             self.secret(name)
         manager = Manager(RING.ring, shard="shard-1", namespace="shards", fenced=True, **options)
         manager.add(controller_for(SECRETS).options(concurrency=4).reconcile(self.reconcile))
+        for task in tasks:
+            manager.run_task(task, grace_seconds=20)
         process = self.start(manager)
         await self.clock.sleep(5)
         assert sorted(self.reconciled) == sorted(names)
@@ -123,6 +127,62 @@ async def test_where_nothing_runs_it_just_releases(clock: VirtualClock) -> None:
     assert await process is ExitCode.OK
     assert clock.monotonic() - began < 0.1
     assert len(stage.keeper.writes) == written + 1, "who hears of a release need not hear of a leave"
+
+
+@in_virtual_time
+async def test_a_task_that_ends_by_itself_in_its_grace_goes_on_as_a_reconcile_does(clock: VirtualClock) -> None:
+    stage = Leaving(clock)
+
+    async def finish(api: Api) -> None:
+        await stage.gate.wait()
+
+    manager, process = await stage.begin("idle", tasks=[finish])
+    manager.stopping.set()
+    await clock.sleep(0.1)
+    assert stage.read().leaving
+    stage.drain("idle")
+    await clock.sleep(1)
+    assert stage.story == ["idle given away"]
+    assert not process.done()
+    stage.gate.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
+async def test_one_that_has_returned_does_not(clock: VirtualClock) -> None:
+    stage = Leaving(clock)
+
+    async def once(api: Api) -> None:
+        """It is done."""
+
+    manager, process = await stage.begin("idle", tasks=[once])
+    written = len(stage.keeper.writes)
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+    assert len(stage.keeper.writes) == written + 1
+
+
+@dataclass
+class Poller:
+    """A task without a hash, which equals any other one."""
+
+    gate: asyncio.Event = field(compare=False)
+
+    async def __call__(self, api: Api) -> None:
+        await self.gate.wait()
+
+
+@in_virtual_time
+async def test_one_that_has_returned_is_not_its_equal_that_goes_on(clock: VirtualClock) -> None:
+    stage, done = Leaving(clock), asyncio.Event()
+    manager, process = await stage.begin("idle", tasks=[Poller(done), Poller(stage.gate)])
+    done.set()
+    await clock.sleep(1)
+    manager.stopping.set()
+    await clock.sleep(0.1)
+    assert stage.read().leaving
+    stage.gate.set()
+    assert await process is ExitCode.OK
 
 
 @in_virtual_time
@@ -175,15 +235,24 @@ async def test_an_event_under_way_ends_before_it_releases(clock: VirtualClock) -
 @pytest.mark.parametrize("scope", [Scope.SHARDED, Scope.EVERYWHERE])
 @in_virtual_time
 async def test_a_release_after_a_failure_says_so(clock: VirtualClock, scope: Scope) -> None:
-    stage = Leaving(clock)
+    stage, written = Leaving(clock), list[int]()
 
     async def fail(api: Api) -> None:
         await clock.sleep(3)
+        written.append(len(stage.keeper.writes))
         raise RuntimeError("it has failed")
 
     stage.secret("idle")
-    process = stage.start(stage.manager(stage.reconcile).run_task(fail, scope=scope))
+
+    async def patient(api: Api) -> None:
+        await stage.gate.wait()
+
+    manager = stage.manager(stage.reconcile).run_task(fail, scope=scope)
+    if scope is Scope.SHARDED:
+        manager.run_task(patient, scope=scope, grace_seconds=20)  # it has them only when it is told to stop
+    process = stage.start(manager)
     assert await process is ExitCode.FAILED
+    assert len(stage.keeper.writes) == written[0] + 1, "nothing runs any more: it just releases"
     assert stage.holder() == ""
     assert stage.read().ended_in_failure
     process = stage.start(manager := stage.manager(stage.reconcile))

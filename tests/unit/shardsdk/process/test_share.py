@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from shardsdk.errors import ConfigurationError, LeaseLost
+from shardsdk.errors import ConfigurationError, LeaseLost, RingChanged
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.lease.ring import ByRanges
 from shardsdk.lease.shardlease import ShardLease
@@ -23,7 +23,7 @@ from shardsdk.protocol.ranges import EVERYWHERE, NOWHERE, HashBy, HashRanges, po
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.lease_rig import NAMESPACE, RING, connecting
+from tests.lease_rig import NAMESPACE, RING, connecting, lease_in
 from tests.ranges_rig import HIGH, LOW, RangesWorld
 from tests.simulation.machines import MachineClock
 
@@ -289,8 +289,11 @@ async def test_a_ring_that_is_made_again_otherwise_ends_it_with_what_to_do(
             world.server.patch(CLUSTERRINGS, RING, None, {"spec": spec})
             await asyncio.sleep(600)
 
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(RingChanged, match=words):
         await body()
+    left = lease_in(world.server, "a", NAMESPACE)
+    assert left is not None
+    assert (left.holder, left.ended_in_failure) == ("", False), "an edit of its ring is no crash"
     with loop.share.work_on(LOWER) as mine:
         assert not mine
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, values
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.lease.leadership import Election
@@ -149,6 +151,16 @@ def test_the_default_registry_may_be_that_of_a_manager(default_registry: Collect
     assert text.count("# TYPE shelves_moved_total ") == text.count("# TYPE workqueue_adds_total ") == 1
     with pytest.raises(ConfigurationError, match=r"has metrics of the SDK's names: .*workqueue_adds.*; rename those"):
         Metrics(default_registry)
+
+
+def test_a_directory_for_several_processes_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "absent"))
+    chosen = cast("Any", values).MultiProcessValue()  # at the first import, mostly
+    monkeypatch.setattr(values, "ValueClass", chosen)
+    with pytest.raises(ConfigurationError, match=r"PROMETHEUS_MULTIPROC_DIR names: .*absent.*; make that directory"):
+        Metrics()
 
 
 def test_a_metric_of_a_programs_that_has_a_name_of_ours_is_told_once_and_not_shown(

@@ -14,7 +14,7 @@ from sharder.kubectl.leader import Sharder
 from sharder.kubectl.outcomes import ExitCode
 from shardsdk.errors import ShardingError
 from shardsdk.kube.definitions import CRDS
-from shardsdk.protocol.labels import parse_ring_name
+from shardsdk.protocol.labels import LEADER_LABEL, LEADS_SHARDER, parse_ring_name
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, Resource
 from shardsdk.testing.memory import MemoryServer
 from tests.unit.sharder.kubectl.rings import (
@@ -222,3 +222,31 @@ async def test_that_the_sharder_may_not_write_statuses_is_a_problem_where_a_ring
     code, found = await check(api)
     [(level, message)] = found[None, "permissions"]
     assert (code, level, message.rpartition(" of ")[2]) == (ExitCode.WRONG, "problem", "new")
+
+
+@pytest.mark.parametrize(
+    ("labels", "renewed", "found"),
+    [({LEADER_LABEL: LEADS_SHARDER}, 2.0, True), ({LEADER_LABEL: LEADS_SHARDER}, 60.0, False), ({}, 2.0, False)],
+    ids=["leads", "gone", "unmarked"],
+)
+async def test_a_second_sharder_that_leads_is_a_problem_that_names_both(
+    labels: dict[str, str], renewed: float, found: bool
+) -> None:
+    api = api_of()
+    body: dict[str, Any] = msgspec.to_builtins(lease("green", namespace="elsewhere", ring="", renewed=renewed))
+    body["metadata"]["labels"] = labels
+    api.server.create(LEASES, body, "elsewhere")
+    of_sharder = (await check(api))[1][None, "sharder"]
+    problems = [message for level, message in of_sharder if level == "problem"]
+    named = (
+        "more than one leads, by the leases elsewhere/green, sharding-system/sharder: each undoes what the other does"
+    )
+    assert problems == ([named] if found else [])
+
+
+async def test_whether_another_leads_is_left_open_where_leases_cannot_be_listed() -> None:
+    api = api_of()
+    api.failing = {("list", "leases"): FAILURES[0]}
+    assert ("unknown", f"the leases of all sharders: {FAILURES[0]}") in (await check(api))[1][None, "sharder"]
+    api.failing, api.denied = {}, {("list", "leases")}
+    assert "you may not list leases" in str((await check(api))[1][None, "sharder"])

@@ -100,6 +100,20 @@ def test_a_configuration_that_somebody_changed_is_a_problem(changes: dict[str, A
     assert only(amiss(configuration=changed)).message.startswith("clusterring-checksum is not what the ring asks for")
 
 
+def test_a_namespace_selector_that_admission_narrows_is_a_warning() -> None:
+    """GKE Autopilot does, with every write: no sharder takes it out."""
+    added = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["gke-gmp-system"]}
+    changed = configuration()
+    selector = changed["webhooks"][0]["namespaceSelector"]
+    selector["matchExpressions"] = [*selector.get("matchExpressions", ()), added]
+    finding = only(amiss(configuration=changed))
+    assert (finding.level, "gke-gmp-system" in finding.message) == (Level.WARNING, True)
+    assert "placed a moment after they were made" in finding.message
+    assert "within a minute" not in finding.remedy.partition("anybody else's")[0]
+    changed["webhooks"][0]["failurePolicy"] = "Fail"
+    assert only(amiss(configuration=changed)).level is Level.PROBLEM
+
+
 def test_the_path_of_another_ring_is_a_problem() -> None:
     changed = configuration()
     changed["webhooks"][0]["clientConfig"]["service"]["path"] = "/webhooks/sharder/clusterring/other"

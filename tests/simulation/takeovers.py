@@ -1,0 +1,59 @@
+"""When the lease of a shard may be taken over: no sooner than it has run out, by the fastest clock.
+
+Fenced it has its duration once, otherwise twice, counted while the API server answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.leases import Held
+from tests.simulation.vocabulary import RATES
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: After a hanging API server answers again, how long what it had taken in is executed.
+_HUNG_SECONDS: Final = 0.1
+
+
+class Takeovers:
+    """Looks at each lease that the sharder takes; `violate(rule, what)` is told of what is taken too soon."""
+
+    def __init__(self, world: World, violate: Callable[[str, str], None]) -> None:
+        self._world = world
+        self._violate = violate
+
+    def check(self, shard: str, held: Held, heard: int) -> None:
+        """A lease that said this was taken by a leader that had heard of versions up to `heard`."""
+        world = self._world
+        if held.again_at is not None and heard < held.number:
+            held = replace(held, at=held.again_at)
+        what = f"lease of {shard} taken {world.now - held.at:.3f} s after {held}"
+        if world.outlasting and shard not in world.foreign_names:
+            self._violate("outlasts outages", what)
+        if held.holder != shard:
+            return
+        wanted = held.duration * (1 if held.fenced or held.author == "user" else 2)
+        passed = self._answered(held)
+        if passed < wanted / RATES[1] - 0.001:  # by the fastest clock
+            self._violate("takes over in time", f"{what}; the API server answered for {passed:.3f} s, not {wanted:g} s")
+
+    def _answered(self, held: Held) -> float:
+        """The longest that the API server answered in one go since a lease was renewed.
+
+        An outage counts that took more than its share of the lease: no shard loses
+        half of its lease to one, as far as the leader's renewals can tell it.  What was sent
+        before it took too much, in good faith, may be executed as it ends.
+        """
+        world, retry = self._world, self._world.timings.retry
+        too_long = min(max(held.duration / 2, 1.5 * retry), 2.5 * retry)
+        since, longest = held.at, 0.0
+        for seconds, ended in world.outages:
+            if ended > held.at and seconds > too_long:
+                in_good_faith = too_long if world.now - ended < _HUNG_SECONDS else 0.0
+                longest = max(longest, ended - seconds + in_good_faith - since)
+                since = ended
+        return max(longest, world.now - since)
