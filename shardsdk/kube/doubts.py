@@ -66,14 +66,9 @@ async def end_in_doubt(fence: Fence, clock: Clock, end: Callable[[], object], ag
     on until it is answered could write nothing, but would be at work beside that other.  `end` is called again and
     again, since a renewal may leave part of the doubt.  Runs until cancelled.
     """
-    loop, missed = asyncio.get_running_loop(), asyncio.Event()
+    missed = asyncio.Event()
     missed.set()  # it may have been before
-
-    def found() -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(missed.set)
-
-    unsubscribe = lapses_of(clock).subscribe(found)
+    unsubscribe = lapses_of(clock).subscribe_here(missed.set)
     try:
         while True:
             await missed.wait()

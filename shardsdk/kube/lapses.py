@@ -27,7 +27,9 @@ is found after a moment counts from then on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -72,6 +74,16 @@ class Lapses:
         """Have `listener` called whenever more is missed; call what is returned to end that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def subscribe_here(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """As `subscribe`, but `listener` is called on the event loop that runs now, as long as that is not closed."""
+        loop = asyncio.get_running_loop()
+
+        def post() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(listener)
+
+        return self.subscribe(post)
 
 
 #: Those of this machine.

@@ -180,8 +180,7 @@ class Tenure:
 
         Raises: ConfigurationError, Invalid, BadRequest when the lease can never be acquired.
         """
-        loop = asyncio.get_running_loop()
-        unsubscribe = self._lapses.subscribe(lambda: _post(loop, self._hurry))
+        unsubscribe = self._lapses.subscribe_here(self._hurry)
         try:
             await self._drive(api, _NOT_SEEKING)
             if self._keeper.phase is Phase.HOLDING and not self._leaving.is_set():
@@ -386,11 +385,6 @@ class Tenure:
     def _fields(self) -> dict[str, str]:
         fields = {"namespace": self._claim.namespace, "lease": self._claim.name}
         return fields if self._claim.ring is None else {**fields, "ring": self._claim.ring, "shard": self._claim.holder}
-
-
-def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(callback)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
