@@ -31,6 +31,11 @@ class Program:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    async def suspend(self) -> None:
+        """SIGSTOP; returns once none of its threads runs: with all cores busy that takes longer than a request."""
+        self.send(signal.SIGSTOP)
+        await until(lambda: _states(self.process.pid) == {"T"})
+
     async def exit_code(self) -> int:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.process.wait()
@@ -95,6 +100,15 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+def _states(pid: int) -> set[str]:
+    """The states of a process's threads, as in proc(5): `T` is stopped."""
+    found = set()
+    for each in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends meanwhile
+            found.add((each / "stat").read_text().rpartition(")")[2].split()[0])
+    return found
 
 
 @dataclass(frozen=True, slots=True)

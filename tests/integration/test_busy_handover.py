@@ -106,7 +106,7 @@ async def test_a_busy_shard_that_sleeps_through_the_takeover_writes_nothing_when
         async with never_idle(stage, places):
             for name, shard in places.items():
                 await ring.until(f"{name}-by", lambda made, by=shard: made["data"]["by"] == by, CONFIGMAPS)  # type: ignore[misc]
-            one.send(signal.SIGSTOP)
+            await one.suspend()
             await ring.in_place({"two"}, timeout=90)
             for name in places:
                 await ring.until(f"{name}-by", lambda made: made["data"]["by"] == "two", CONFIGMAPS)

@@ -188,7 +188,7 @@ async def test_a_plain_client_that_slept_longer_than_its_lease_writes_nothing_wh
         program = await start(programs, ring, "plain_client", "one")
         await create_secret(stage, "first", "a", labels={shard: "one"})
         await ring.until("first-checksum", lambda made: True, CONFIGMAPS)
-        program.send(signal.SIGSTOP)
+        await program.suspend()
         await create_secret(stage, "second", "b", labels={shard: "one"})
         await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
         await asyncio.sleep(5.5)  # longer than its lease

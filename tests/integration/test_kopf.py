@@ -188,7 +188,7 @@ async def test_an_operator_that_slept_longer_than_its_lease_writes_nothing_when_
     stage: Stage, tmp_path: Path
 ) -> None:
     async with one_at_work(stage, tmp_path, "busy") as (operators, one):
-        one.send(signal.SIGSTOP)
+        await one.suspend()
         await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
         before = await stage.admin.get("v1/secrets", "busy", stage.namespace)
         await asyncio.sleep(5.5)  # longer than its lease
