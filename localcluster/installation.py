@@ -35,8 +35,8 @@ from localcluster.process import Supervised, Supervisor
 ROOT: Final = Path(__file__).resolve().parent.parent
 #: Time for a Python process to start on a loaded machine.
 START_SECONDS: Final = 120.0
-#: Time for one to stop in order.
-STOP_SECONDS: Final = 30.0
+#: Time for one to stop in order; each ends itself sooner if something keeps it, and its exit code says so.
+STOP_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.05
 #: They trust the authorities that their kubeconfigs name.  Loading the system's, as importing aiohttp does, is a
 #: quarter of what that takes.

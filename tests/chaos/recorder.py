@@ -66,3 +66,14 @@ def read_records(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             yield json.loads(line)
+
+
+def records_of(folder: Path, process: str) -> str:
+    """What a process has written down so far."""
+    path = folder / f"{process}.jsonl"
+    return path.read_text() if path.exists() else ""
+
+
+def under_way(records: str) -> int:
+    """How many reconciles have begun and not ended, by what their process has written down."""
+    return records.count('{"is": "begin"') - records.count('{"is": "end"')

@@ -30,6 +30,7 @@ from tests.chaos.history import CHILDREN, OWNERS, Down, History
 from tests.chaos.previous import TODAY, Program, previous
 from tests.chaos.proxy import Net, Proxy, tls_contexts
 from tests.chaos.reading import read_history
+from tests.chaos.recorder import records_of, under_way
 from tests.chaos.ring import NAMESPACE, RING, RINGS, LabelledRing, settled
 from tests.chaos.setup import Setup
 from tests.chaos.store import STORE_FLAGS, Store
@@ -44,6 +45,7 @@ _NEW_OBJECT_SHARE: Final = 0.1
 _BUSY_WRITES: Final = 20
 _BUSY_OBJECTS: Final = 16
 _LOOK_SECONDS: Final = 0.02
+_LOOKS: Final = 100
 _LEADS: Final = 'leader_election_master_status{name="sharder"} 1.0'
 
 
@@ -198,7 +200,7 @@ class Rig:
     async def working(self, name: str) -> None:
         """Wait until the last start of a shard, which may be to come, has begun its first reconcile."""
         async with asyncio.timeout(self.setup.patience_seconds):
-            while not any(each.stat().st_size for each in self.folder.glob(f"records/{self._processes[name]}.jsonl")):
+            while not records_of(self.folder / "records", self._processes[name]):
                 await asyncio.sleep(_POLL_SECONDS)
 
     @asynccontextmanager
@@ -257,15 +259,19 @@ class Rig:
         await self.store.until(written, self.setup.patience_seconds)
 
     async def amid_work(self, shard: str) -> None:
-        """Give a shard much to do, and return while some of it is under way."""
-        names = [name for (resource, name), each in self.store.current.items() if resource == OWNERS]
-        mine = [name for name in names if self.store.current[OWNERS, name].shard == shard][:_BUSY_OBJECTS]
-        bodies = [{"data": {"value": _value(next(self._values))}} for _ in mine]
-        await asyncio.gather(*(self._patch(name, body) for name, body in zip(mine, bodies, strict=True)))
-        path = self.folder / "records" / f"{self._processes[shard]}.jsonl"
+        """Give a shard much to do, and return while some of it is under way; anew if that was missed, or it ended."""
         async with asyncio.timeout(self.setup.patience_seconds):
-            while under_way(path.read_text()) < min(_BUSY_OBJECTS // 4, len(mine)):
-                await asyncio.sleep(_LOOK_SECONDS)
+            while True:
+                there = self.store.current.items()
+                mine = [name for (resource, name), each in there if resource == OWNERS and each.shard == shard]
+                mine = mine[:_BUSY_OBJECTS]
+                changes = [self._patch(name, {"data": {"value": _value(next(self._values))}}) for name in mine]
+                await asyncio.gather(*changes)
+                for _ in range(_LOOKS):
+                    records = records_of(self.folder / "records", self._processes[shard])
+                    if mine and under_way(records) >= min(_BUSY_OBJECTS // 4, len(mine)):
+                        return
+                    await asyncio.sleep(_LOOK_SECONDS)
 
     async def unload(self) -> None:
         """No more changes, and none under way: one that is cut off may be executed when all is settled."""
@@ -386,11 +392,6 @@ async def _running(*works: Any) -> AsyncIterator[None]:
         finally:
             for task in tasks:
                 task.cancel()
-
-
-def under_way(records: str) -> int:
-    """How many reconciles have begun and not ended, by what their process has written down."""
-    return records.count('{"is": "begin"') - records.count('{"is": "end"')
 
 
 def _value(number: int) -> str:

@@ -47,7 +47,7 @@ def client_of(plane: ControlPlane, token: str) -> AdminClient:
 
 
 async def allow(admin: AdminClient, namespace: str, *resources: str) -> None:
-    """Let every ServiceAccount do anything with these resources (of the core group) in `namespace`."""
+    """Let every ServiceAccount do anything with these core resources in `namespace`; in force on return."""
     rbac = "rbac.authorization.k8s.io"
     rules = [{"apiGroups": [""], "resources": list(resources), "verbs": ["*"]}]
     everybody = {"kind": "Group", "name": "system:serviceaccounts", "apiGroup": rbac}
@@ -55,3 +55,4 @@ async def allow(admin: AdminClient, namespace: str, *resources: str) -> None:
     await admin.create(f"{rbac}/v1/roles", {"metadata": {"name": "anything"}, "rules": rules}, namespace)
     body = {"metadata": {"name": "anything"}, "roleRef": reference, "subjects": [everybody]}
     await admin.create(f"{rbac}/v1/rolebindings", body, namespace)
+    await admin.until_allowed("create", f"v1/{resources[0]}", namespace, groups=["system:serviceaccounts"])

@@ -114,11 +114,11 @@ class Ports:
     metrics: int
 
     def values(self, **config: Any) -> dict[str, Any]:
-        """Short timings, these ports, and a webhook that is called on this machine: there is no Service to route."""
-        election = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
+        """A quick stop, these ports, and a webhook that is called on this machine: there is no Service to route."""
+        election = {"retryPeriod": "500ms"}
         own = {
             "leaderElection": election,
-            "gracefulShutDown": "2s",
+            "gracefulShutDown": "8s",
             "health": {"bindAddress": f":{self.health}"},
             "metrics": {"bindAddress": f":{self.metrics}"},
             "webhook": {

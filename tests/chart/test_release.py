@@ -134,7 +134,7 @@ async def check_roll_back(cluster: Cluster, api: AdminClient) -> None:
 
     deployment = await api.get("apps/v1/deployments", "sharder", NAMESPACE)
     assert deployment["spec"]["replicas"] == 2
-    assert "gracefulShutDown: 2s" in await cluster.config()
+    assert "gracefulShutDown: 8s" in await cluster.config()
     assert await knows_the_field(api)
     assert [each["metadata"]["uid"] for each in await api.list(RINGS)] == [ring]
     assert "clusterroles/sharding:clusterring:two" not in await owned(api)

@@ -17,7 +17,7 @@ import pytest
 
 from docsite.pages import blocks_of, read_pages
 from localcluster import ControlPlane, find_binaries
-from localcluster.installation import Installation
+from localcluster.installation import Installation, SharderTimings
 from tests.walking import FOLDERS, make_tools, run
 
 PAGES = ("kubectl.md", "shards-in-python.md", "security.md", "monitoring.md", "troubleshooting.md", "operations.md")
@@ -66,7 +66,7 @@ async def test_commands_work_one_after_the_other(fresh_control_plane: ControlPla
     for name in FOLDERS:
         shutil.copytree(name, tmp_path / name)
 
-    async with Installation(fresh_control_plane) as installation:
+    async with Installation(fresh_control_plane, SharderTimings.for_lease(15)) as installation:
         replica = await installation.start_sharder("sharder")
         await start_shards(installation)
         last: list[str] = []

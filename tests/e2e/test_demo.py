@@ -102,7 +102,7 @@ async def test_on_a_terminal_it_stays_to_be_played_with_until_it_is_interrupted(
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "examples.demo", "--assignment", assignment, "--secrets", "60", "--keep",
-            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower,
+            "--lease-seconds", str(LEASE_SECONDS), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower,
             env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
         )  # fmt: skip
         os.close(follower)
@@ -148,7 +148,7 @@ async def test_what_is_wrong_is_told_and_ends_it_with_an_error() -> None:
         "import sys; import examples.demo.__main__ as demo;"
         "demo.SHARD_MODULE, demo.STEP_SECONDS = 'tests.e2e.broken_shard', 25.0; sys.exit(demo.run())"
     )
-    code, output = await run([sys.executable, "-c", program, "--secrets", "12"])
+    code, output = await run([sys.executable, "-c", program, "--secrets", "12", "--lease-seconds", str(LEASE_SECONDS)])
     assert code == 1, output
     assert re.search(r"FAILED: .*configmap demo-\d+-checksum has not the right checksum", output), output
     assert output.count("== ") == 3, "set-up, the step that failed, and the end"

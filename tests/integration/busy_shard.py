@@ -82,6 +82,7 @@ def main() -> None:
     for option in ("ring", "name", "namespace", "kubeconfig", "address"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--grace-seconds", type=float, default=10)
+    parser.add_argument("--lease-seconds", type=int, default=15)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     manager = Manager(
@@ -90,7 +91,7 @@ def main() -> None:
         namespace=options.namespace,
         watch_namespace=options.namespace,
         kubeconfig=options.kubeconfig,
-        timings=LeaseTimings(2, 1.4, 0.3),
+        timings=LeaseTimings.of(options.lease_seconds),
         grace_seconds=options.grace_seconds,
         health_address=options.address,
         metrics_address=options.address,

@@ -7,13 +7,16 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.protocol.objects import PartialObject, Resource
 from tests.kube_fakes import CONFIGMAPS
+
+#: A reflector whose API server takes long to start again pauses for up to half a minute between its attempts.
+PATIENCE_SECONDS: Final = 90.0
 
 
 class Following:
@@ -38,10 +41,10 @@ class Following:
     def story(self) -> list[tuple[EventKind, str]]:
         return [(delta.kind, delta.object.metadata.name) for delta in self.deltas]
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    async def until(self, holds: Callable[[], bool]) -> None:
         """Wait for news until `holds`; failures change without news, so they are looked at in between."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not holds():
                     self._changed.clear()
                     with contextlib.suppress(TimeoutError):

@@ -20,7 +20,8 @@ from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.objects import Resource
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
-TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
+#: Tests wait for the end of a lease; before, its holder keeps it on a busy machine.
+TIMINGS = LeaseTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
 LEASE_LOST = 3
 #: Fast enough to be caught in the act, slow enough to leave the machine to others.
 PAUSE_SECONDS = 0.005

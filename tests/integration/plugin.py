@@ -112,6 +112,21 @@ class Plugin:
                 await asyncio.sleep(AGAIN_SECONDS)
         return said
 
+    async def offered(self, *words: str) -> list[str]:
+        """What the shell is offered for the last word of `kubectl sharding WORDS`, without descriptions.
+
+        Nothing is where the API server takes longer than anybody waits for it: one presses the key again then.
+        """
+
+        def lines_of(said: Said) -> list[str]:
+            assert said.code == 0, said.err
+            *lines, directive = said.out.splitlines()
+            assert directive == ":4"
+            return lines
+
+        lines = lines_of(await self.until(lines_of, "__complete", "sharding", *words))
+        return [line.partition("\t")[0] for line in lines]
+
 
 @asynccontextmanager
 async def broken_type(admin: AdminClient, namespace: str) -> AsyncIterator[str]:
@@ -156,12 +171,15 @@ async def make_account(plane: ControlPlane, admin: AdminClient, namespace: str, 
 async def granted(
     admin: AdminClient, namespace: str, rules: Sequence[dict[str, Any]], name: str = "viewer"
 ) -> AsyncIterator[None]:
-    """Give the ServiceAccount cluster-wide rights, and take them away afterwards."""
+    """Give the ServiceAccount cluster-wide rights, in force within the block, and take them away afterwards."""
     role = f"{name}-{namespace}"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
     await admin.create(_ROLES, {"metadata": {"name": role}, "rules": list(rules)})
     await admin.create(_BINDINGS, {"metadata": {"name": role}, "roleRef": role_ref, "subjects": [subject]})
+    rule = next(each for each in rules if "resourceNames" not in each)
+    resource = f"{rule['apiGroups'][0]}/v1/{rule['resources'][0]}"
+    await admin.until_allowed(rule["verbs"][0], resource, user=f"system:serviceaccount:{namespace}:{name}")
     try:
         yield
     finally:

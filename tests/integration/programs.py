@@ -32,9 +32,9 @@ class Program:
         self.process.send_signal(number)
 
     async def suspend(self) -> None:
-        """SIGSTOP; returns once none of its threads runs: with all cores busy that takes longer than a request."""
+        """SIGSTOP; returns once it stands still."""
         self.send(signal.SIGSTOP)
-        await until(lambda: _states(self.process.pid) == {"T"})
+        await until_suspended(self.process.pid)
 
     async def exit_code(self) -> int:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -100,6 +100,14 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+async def until_suspended(pid: int) -> None:
+    """Wait until none of the threads runs of a process that SIGSTOP was sent to.
+
+    With all cores busy that takes longer than a request.
+    """
+    await until(lambda: _states(pid) == {"T"})
 
 
 def _states(pid: int) -> set[str]:

@@ -52,6 +52,14 @@ class Prompt:
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
 
+    async def explained(self, *arguments: str) -> str:
+        """What `shardsdk explain ARGUMENTS` says once a process that runs here knows of the object and answers."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                code, out, _ = await self.run("explain", *arguments)
+                if code == 0:
+                    return out
+
     @asynccontextmanager
     async def running(self, *arguments: str, **environment: str) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
         """Run it within this context, and have it end in order; what is given awaits a line of its log."""

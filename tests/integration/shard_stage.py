@@ -24,6 +24,8 @@ SECRETS = "v1/secrets"
 CONFIGMAPS = "v1/configmaps"
 LEASES = "coordination.k8s.io/v1/leases"
 Object = dict[str, Any]
+#: Time for what a slow machine does in a few seconds, the start of a process among it.
+PATIENCE_SECONDS = 90.0
 
 
 class ShardProcess:
@@ -38,7 +40,7 @@ class ShardProcess:
         self.process.send_signal(number)
 
     async def exit_code(self) -> int:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.process.wait()
 
     async def ask(self, path: str) -> tuple[int, str]:
@@ -47,7 +49,7 @@ class ShardProcess:
 
     async def until(self, path: str, text: str, status: int = 200) -> None:
         """Wait until the page says so."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 with suppress(aiohttp.ClientError):
                     found, page = await self.ask(path)

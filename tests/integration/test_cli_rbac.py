@@ -60,6 +60,9 @@ async def test_applying_what_it_prints_grants_list_watch_and_patch_on_the_rings_
     assert (code, complaints) == (0, "")
     await control_plane.apply(stdin=printed)
     try:
+        await admin.until_allowed(
+            "patch", "policy/v1/poddisruptionbudgets", user="system:serviceaccount:sharding-system:sharder"
+        )
         for resource in ("secrets", "configmaps", "poddisruptionbudgets.policy"):
             granted = {v for v in ("list", "watch", "patch") if await may(control_plane, v, resource, identity)}
             assert granted == {"list", "watch", "patch"}

@@ -16,6 +16,7 @@ from localcluster import AdminClient, ControlPlane, LocalClusterError
 from localcluster.installation import Installation
 from tests.cert_manager import cert_manager_types
 from tests.integration.prompt import SECONDS, Prompt
+from tests.integration.served import forget
 from tests.sites import write_sites
 
 SITES = "example.com/v1/sites"
@@ -46,16 +47,17 @@ async def manifests(prompt: Prompt, *arguments: str) -> str:
 async def remove(admin: AdminClient, text: str) -> None:
     """What a namespace does not take along."""
     places = {
-        "CustomResourceDefinition": "apiextensions.k8s.io/v1/customresourcedefinitions",
         "ClusterRole": "rbac.authorization.k8s.io/v1/clusterroles",
         "ClusterRoleBinding": "rbac.authorization.k8s.io/v1/clusterrolebindings",
         "ClusterRing": "sharding.timebertt.dev/v1alpha1/clusterrings",
         "ValidatingWebhookConfiguration": VALIDATING,
         "FlowSchema": "flowcontrol.apiserver.k8s.io/v1/flowschemas",
     }
-    for each in yaml.safe_load_all(text):
-        if each["kind"] in places:
-            await admin.delete(places[each["kind"]], each["metadata"]["name"])
+    made = [(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(text)]
+    for kind, name in made:
+        if kind in places:
+            await admin.delete(places[kind], name)
+    await forget(admin, *(name for kind, name in made if kind == "CustomResourceDefinition"))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ async def test_without_its_definitions_it_says_so_and_installs_them_when_asked(
             await admin.create(SITES, site("home"), namespace)
             await admin.eventually(SITES, _shown, namespace, timeout_seconds=SECONDS)
     finally:
-        await admin.delete("apiextensions.k8s.io/v1/customresourcedefinitions", "sites.example.com")
+        await forget(admin, "sites.example.com")
 
 
 WEBHOOK = """
@@ -246,9 +248,8 @@ async def test_shards_run_with_exactly_these_rights_and_share_the_objects_of_the
             await admin.eventually(SITES, lambda found: _shown(found, 20), "default", timeout_seconds=SECONDS)
             assert {_shard_of(each) for each in await admin.list(SITES, "default")} == {"one", "two"}
             assert not _shard_of(await admin.get(SITES, "unseen", "elsewhere")), "no shard sees it"
-            code, out, _ = await account.run("explain", "sites.py", "st/site-7")
-            explained, held = out.splitlines()
-            assert (code, explained) == (0, "sites.example.com: default/site-7: waits for its next event")
+            explained, held = (await account.explained("sites.py", "st/site-7")).splitlines()
+            assert explained == "sites.example.com: default/site-7: waits for its next event"
             shard = _shard_of(await admin.get(SITES, "site-7", "default"))
             assert held.startswith(f"shard {shard}: its Lease default/{shard} is held by {shard} (instance ")
             assert held.endswith("which is the process that was asked")

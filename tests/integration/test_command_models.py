@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from localcluster import ControlPlane
+from localcluster import AdminClient, ControlPlane
 from localcluster.installation import ROOT
 from tests.integration.prompt import Prompt
+from tests.integration.served import described
 
 
-@pytest.fixture
-def prompt(tmp_path: Path, installed: ControlPlane) -> Prompt:
+@pytest_asyncio.fixture
+async def prompt(tmp_path: Path, installed: ControlPlane, admin: AdminClient) -> Prompt:
+    await described(admin, "sharding.timebertt.dev", "v1alpha1", "ClusterRing")
     return Prompt(tmp_path, installed.admin_kubeconfig)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -13,7 +12,8 @@ import pytest
 
 from localcluster import AdminClient, ControlPlane
 from tests.integration.plugin import granted, make_account
-from tests.integration.prompt import SECONDS, Prompt
+from tests.integration.prompt import Prompt
+from tests.ports import free_port
 
 ELECTED = """
 from shardsdk import Context, Election, Manager, PartialObject, RequeueAfter, Resource, controller_for
@@ -62,33 +62,28 @@ async def test_it_runs_without_ports_explains_itself_and_stops_in_order(
         assert "T" not in running.split()[0], "the time of day, for people"
         await line("Leader is working")
         await admin.create("v1/secrets", {"metadata": {"name": "b"}}, namespace)
-        said = (1, "", "")
-        async with asyncio.timeout(SECONDS):
-            while said[0] != 0:
-                said = await admin_prompt.run("explain", "sites.py", "secret/b", "-n", namespace)
-        assert said[1].startswith(f"secrets: {namespace}/b: ")
+        said = await admin_prompt.explained("sites.py", "secret/b", "-n", namespace)
+        assert said.startswith(f"secrets: {namespace}/b: ")
         code, _, complaint = await admin_prompt.run("explain", "secret/c", "-n", namespace)
         assert (code, complaint.startswith(f"secrets c: there is none in namespace '{namespace}' at ")) == (1, True)
     assert list((admin_prompt.runtime / "shardsdk").iterdir()) == []
 
 
 async def test_with_a_port_for_its_health_it_explains_itself_all_the_same(
-    admin_prompt: Prompt, admin: AdminClient, namespace: str, unused_tcp_port: int
+    admin_prompt: Prompt, admin: AdminClient, namespace: str
 ) -> None:
     write(admin_prompt.folder, namespace)
     await admin.create("v1/secrets", {"metadata": {"name": "a"}}, namespace)
-    async with admin_prompt.running("run", "sites.py", "--health", f"127.0.0.1:{unused_tcp_port}") as line:
+    async with admin_prompt.running("run", "sites.py", "--health", f"127.0.0.1:{free_port()}") as line:
         await line("Leader is working")
-        code, out, _ = await admin_prompt.run("explain", "sites.py", "secret/a", "-n", namespace)
-        assert (code, out.startswith(f"secrets: {namespace}/a: ")) == (0, True)
+        said = await admin_prompt.explained("sites.py", "secret/a", "-n", namespace)
+        assert said.startswith(f"secrets: {namespace}/a: ")
 
 
-async def test_what_the_program_counts_is_among_the_metrics(
-    admin_prompt: Prompt, namespace: str, unused_tcp_port: int
-) -> None:
+async def test_what_the_program_counts_is_among_the_metrics(admin_prompt: Prompt, namespace: str) -> None:
     counting = 'from prometheus_client import Counter\nCounter("shelves_moved", "Shelves moved").inc(3)\n'
     (admin_prompt.folder / "keep.py").write_text(counting + OPERATOR.format(name=namespace))
-    url = f"http://127.0.0.1:{unused_tcp_port}/metrics"
+    url = f"http://127.0.0.1:{free_port()}/metrics"
     arguments = ("run", "keep.py", "-n", namespace, "--watch-namespace", namespace, "--metrics", url.split("/")[2])
     async with admin_prompt.running(*arguments) as line, aiohttp.ClientSession() as session:
         await line("Leader is working")
@@ -110,11 +105,9 @@ async def test_a_namespace_that_is_misspelt_is_told(admin_prompt: Prompt, namesp
         await line("Leader is working")
 
 
-async def test_in_a_pod_it_prints_json_and_has_a_pods_ports(
-    admin_prompt: Prompt, namespace: str, unused_tcp_port_factory: Callable[[], int]
-) -> None:
+async def test_in_a_pod_it_prints_json_and_has_a_pods_ports(admin_prompt: Prompt, namespace: str) -> None:
     write(admin_prompt.folder, namespace)
-    addresses = [f"127.0.0.1:{unused_tcp_port_factory()}" for _ in range(2)]
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     arguments = ("run", "sites.py", "--health", addresses[0], "--metrics", addresses[1])
     async with admin_prompt.running(*arguments, KUBERNETES_SERVICE_HOST="here") as line:
         assert json.loads(await line("Running"))["program"] == namespace

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from shardsdk.kinds import (
     crd_of,
     resource_of,
 )
-from tests.integration.served import served
+from tests.integration.served import described, served
 
 GROUP = "kinds.example.com"
 
@@ -150,16 +149,7 @@ async def put(admin: AdminClient, thing: Kind, namespace: str | None = None) -> 
 
 
 async def put_body(admin: AdminClient, body: dict[str, Any], namespace: str | None = None) -> dict[str, Any]:
-    """Create it; its kind may not be served yet by the one that is asked."""
-    resource = WEBSITES if body["kind"] == "Website" else DOORS
-    for _ in range(600):
-        try:
-            return await admin.create(resource, body, namespace)
-        except AdminError as error:
-            if error.status != 404:
-                raise
-            await asyncio.sleep(0.1)
-    raise AssertionError(f"{resource} is not served")
+    return await admin.create(WEBSITES if body["kind"] == "Website" else DOORS, body, namespace)
 
 
 async def test_the_api_server_takes_everything_that_a_schema_can_say(plane: ControlPlane) -> None:
@@ -262,7 +252,8 @@ async def test_status_and_scale_are_subresources_and_the_columns_show(
     assert (await admin.get(WEBSITES, "shown", namespace))["spec"]["replicas"] == 3
 
 
-async def test_kubectl_explains_the_kind_as_its_classes_do(plane: ControlPlane) -> None:
+async def test_kubectl_explains_the_kind_as_its_classes_do(plane: ControlPlane, admin: AdminClient) -> None:
+    await described(admin, GROUP, "v1", "Website")
     explained = await plane.kubectl("explain", "website.spec", f"--api-version={GROUP}/v1")
     assert "What is to be served." in explained
     assert "html\t<string> -required-" in explained

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import pydantic
 import pytest
 import pytest_asyncio
 
-from localcluster import AdminClient, AdminError, ControlPlane
+from localcluster import AdminClient, ControlPlane
 from shardsdk import CustomResource, Model
 from shardsdk.kinds import Kind, Rule, body_of, crd_of, resource_of
 from shardsdk.kube.decoding import codec_of
@@ -122,19 +121,7 @@ async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
 @pytest.mark.parametrize("case", OBJECTS)
 async def test_what_is_sent_comes_back(plane: ControlPlane, admin: AdminClient, namespace: str, case: str) -> None:
     sent = OBJECTS[case]
-    made = await create(admin, sent, namespace)
+    resource = resource_of(sent)
+    made = await admin.create(f"{resource.api_version}/{resource.plural}", body_of(sent), namespace)
     read: Any = codec_of(type(sent)).read(json.dumps(made).encode())
     assert read.spec == sent.spec  # type: ignore[attr-defined]
-
-
-async def create(admin: AdminClient, thing: Kind, namespace: str) -> Any:
-    """Create it, as soon as its kind is served."""
-    resource = resource_of(thing)
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await admin.create(f"{resource.api_version}/{resource.plural}", body_of(thing), namespace)
-            except AdminError as error:
-                if error.status != 404:
-                    raise
-            await asyncio.sleep(0.1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any
@@ -15,6 +13,7 @@ import pytest_asyncio
 from localcluster import AdminClient, AdminError, ControlPlane
 from shardsdk import CustomResource, Model, ObjectMeta
 from shardsdk.kinds import Container, Kind, PodSpec, PodTemplateSpec, Quantity, body_of, crd_of, resource_of
+from tests.integration.served import served
 
 GROUP = "pods.example.com"
 
@@ -42,25 +41,13 @@ def foreign() -> tuple[Any, Any]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def plane(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
-    names = []
-    for kind in (Runner, foreign()[1]):
-        await control_plane.kubectl("apply", "--server-side", "-f-", stdin=json.dumps(crd_of(kind)))
-        names.append(f"crd/{resource_of(kind).plural}.{GROUP}")
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    yield control_plane
-    await control_plane.kubectl("delete", *names)
+    async with served(control_plane, crd_of(Runner), crd_of(foreign()[1])):
+        yield control_plane
 
 
 async def put(admin: AdminClient, thing: Kind, namespace: str) -> Any:
     resource = resource_of(thing)
-    for _ in range(600):
-        try:
-            return await admin.create(f"{resource.api_version}/{resource.plural}", body_of(thing), namespace)
-        except AdminError as error:
-            if error.status != 404:
-                raise
-            await asyncio.sleep(0.1)
-    raise AssertionError(f"{resource.plural} are not served")
+    return await admin.create(f"{resource.api_version}/{resource.plural}", body_of(thing), namespace)
 
 
 def runner(name: str, size: Quantity) -> Runner:

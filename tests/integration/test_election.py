@@ -13,7 +13,10 @@ from shardsdk.kube.client import Client
 from shardsdk.kube.clock import SystemClock
 from shardsdk.lease.election import LeaderElector
 from shardsdk.lease.hold import Hold
-from tests.integration.lease_writer import TIMINGS
+from shardsdk.lease.timings import LeaseTimings
+
+#: Asks often, and waits for each answer: no answer would be told of as well.
+TIMINGS = LeaseTimings(lease_duration=60, renew_deadline=40, retry_period=0.2)
 
 
 async def test_a_candidate_whose_namespace_is_missing_says_so_and_goes_on_once_it_is_there(

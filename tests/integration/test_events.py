@@ -21,8 +21,9 @@ RING = {"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing"}
 
 
 @pytest_asyncio.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
+async def client(control_plane: ControlPlane, admin: AdminClient) -> AsyncIterator[Client]:
     await control_plane.apply(Path("crds"), Path("rbac/sharder.yaml"))
+    await admin.until_allowed("create", "v1/events", user="system:serviceaccount:sharding-system:sharder")
     identity = await control_plane.service_account_kubeconfig("sharding-system", "sharder")
     async with Client(await load_access(str(identity))) as client:
         yield client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +15,13 @@ import yaml
 
 from localcluster import ControlPlane
 from localcluster.audit import audit_log, read_audit_log
-from localcluster.installation import Installation, Sharder
+from localcluster.installation import Installation, Sharder, SharderTimings
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from tests.integration.chronicle import LEASES
 from tests.integration.harness import SYSTEM, Stage, set_stage
 from tests.integration.processes import TIMINGS, eventually
+from tests.integration.programs import until_suspended
 from tests.integration.test_leases import LIMITS, chronicle, put_lease, states
 from tests.integration.test_takeover import settled_on, taken_under_hold
 from tests.permissions import AUDIT_POLICY
@@ -28,6 +29,8 @@ from tests.permissions import AUDIT_POLICY
 SECRETS: Final = "v1/secrets"
 CONFIGMAPS: Final = "v1/configmaps"
 QUICK: Final = LeaseTimings(lease_duration=4, renew_deadline=3, retry_period=0.3)
+#: Who leads keeps its lease on a busy machine; nobody would start a process again that has lost it.
+PATIENT: Final = replace(SharderTimings.for_lease(6), graceful_shutdown=TIMINGS.graceful_shutdown)
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
@@ -98,7 +101,7 @@ async def audited(tmp_path_factory: Any) -> AsyncIterator[tuple[ControlPlane, Pa
 @pytest_asyncio.fixture
 async def replicas(audited: tuple[ControlPlane, Path]) -> AsyncIterator[Replicas]:
     plane, folder = audited
-    async with Installation(plane, TIMINGS) as installation:
+    async with Installation(plane, PATIENT) as installation:
         yield Replicas(installation, folder)
 
 
@@ -148,6 +151,8 @@ async def test_a_leader_that_slept_through_its_lease_writes_nothing_when_it_wake
         await stage.shards[2].release()
         await seen.until(lambda: bool(seen.moves()))
         sleeper.process.pause()
+        await until_suspended(sleeper.process.pid)
+        await seen.caught_up()
         assert any(each.shard == "leaves" for each in _latest(seen.of(SECRETS))), "it slept with work in its hands"
         await replicas.leads(successor)
         await ring.in_place()

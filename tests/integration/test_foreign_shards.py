@@ -28,8 +28,8 @@ from tests.integration.world import WEBHOOKS
 GO_CONFIG: Final = ROOT / "tests" / "vectors" / "sharderconfig-go.yaml"
 CONFIGMAPS: Final = "v1/configmaps"
 LEASES: Final = "coordination.k8s.io/v1/leases"
-DURATION: Final = timedelta(seconds=2)
-GO: Final = Script(lease_seconds=2, renew_seconds=0.4, go_like=True)
+GO: Final = Script(lease_seconds=4, renew_seconds=0.4, go_like=True)
+DURATION: Final = timedelta(seconds=GO.lease_seconds)
 
 
 @dataclass

@@ -67,6 +67,8 @@ async def test_kopf_operators_share_objects_hand_them_over_without_overlap_and_s
         one, two = await operators.start("one"), await operators.start("two")
         await stage.sharder()
         await ring.in_place({"one", "two"}, timeout=60)
+        # The sharder knows of both: what is made now is nobody else's before.
+        await ring.condition("ShardsAvailable", says="2 of 2")
         for name in ring.pick_names(4, {"one", "two", "three"}):
             await ring.create(name=name)
         await ring.in_place({"one", "two"})
@@ -105,7 +107,7 @@ async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer
     shard, drain = ring.labels
     async with programs_on(stage, tmp_path) as programs:
         operators = Operators(programs, ring)
-        await operators.start("one")
+        one = await operators.start("one")
         await ring.create(name="busy", labels={shard: "one"})
         await ring.create(name="idle", labels={shard: "one"})
         await until(lambda: operators.work_of("busy", "one") > 1)
@@ -123,6 +125,7 @@ async def test_a_drain_waits_for_the_handler_and_the_daemons_and_keeps_finalizer
         child = await stage.admin.get(CONFIGMAPS, "busy-one", stage.namespace)
         assert int(child["metadata"]["resourceVersion"]) < int(given["metadata"]["resourceVersion"])
         assert child["metadata"]["labels"][shard] == "one"
+        await one.until_it_says("sees busy-one: ")  # what it knows of that by another watch
         spans = len(read_spans(operators.chronicle))
 
         # Another shard takes it up: for kopf that is no new object and no change, but a start.
@@ -190,8 +193,8 @@ async def test_an_operator_that_slept_longer_than_its_lease_writes_nothing_when_
     async with one_at_work(stage, tmp_path, "busy") as (operators, one):
         await one.suspend()
         await stage.admin.patch(LEASES, "one", TAKEN, stage.namespace)
+        await asyncio.sleep(5.5)  # longer than its lease; what it sent before has its answer by now
         before = await stage.admin.get("v1/secrets", "busy", stage.namespace)
-        await asyncio.sleep(5.5)  # longer than its lease
         operators.gate.touch()
         one.send(signal.SIGCONT)
         assert await one.exit_code() == ExitCode.LEASE_LOST

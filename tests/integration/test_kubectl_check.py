@@ -198,7 +198,5 @@ async def test_what_is_not_there_is_one_line(plugin: Plugin, arguments: list[str
 
 
 async def test_objects_are_offered_by_the_shell(plugin: Plugin, ring: Ring) -> None:
-    said = await plugin.run("__complete", "sharding", "explain", "secrets", "-n", ring.namespace, "object-1")
-    assert "object-1" in said.out.splitlines()
-    said = await plugin.run("__complete", "sharding", "explain", "sec")
-    assert said.out.splitlines() == ["secrets", ":4"]
+    assert "object-1" in await plugin.offered("explain", "secrets", "-n", ring.namespace, "object-1")
+    assert await plugin.offered("explain", "sec") == ["secrets"]

@@ -119,3 +119,5 @@ async def test_a_group_whose_server_is_away_is_said(plugin: Plugin, admin: Admin
         await plugin.until(sees, "sharding", "cleanup", "long-gone")
     finally:
         await admin.delete(services, "v1.away.example.com")
+    # Others' commands would be told the same.
+    await plugin.until(lambda said: "away.example.com" not in said.out, "sharding", "cleanup", "long-gone")

@@ -185,19 +185,7 @@ def take_terminal(descriptor: int) -> None:
 
 
 async def test_the_shell_is_offered_commands_rings_and_namespaces(plugin: Plugin, ring: Ring) -> None:
-    async def offered(*words: str) -> list[str]:
-        """Nothing is where the API server takes longer than anybody waits for it: one presses the key again then."""
-
-        def lines_of(said: Said) -> list[str]:
-            assert said.code == 0, said.err
-            *lines, directive = said.out.splitlines()
-            assert directive == ":4"
-            return lines
-
-        lines = lines_of(await plugin.until(lines_of, "__complete", "sharding", *words))
-        return [line.partition("\t")[0] for line in lines]
-
-    assert "status" in await offered("")
-    assert ring.name in await offered("status", "")
-    assert await offered("status", "-n", ring.namespace[:-1]) == [ring.namespace]
-    assert await offered("status", "-o", "j") == ["json"]
+    assert "status" in await plugin.offered("")
+    assert ring.name in await plugin.offered("status", "")
+    assert await plugin.offered("status", "-n", ring.namespace[:-1]) == [ring.namespace]
+    assert await plugin.offered("status", "-o", "j") == ["json"]

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest_asyncio
 from localcluster import AdminError, ComponentFailed, ControlPlane
 from localcluster.ports import LOOPBACK
 from localcluster.process import sweep
+from tests.integration.programs import until_suspended
 
 #: For what takes milliseconds, on a machine that is busy with other things.
 PATIENCE_SECONDS = 120.0
@@ -66,6 +68,7 @@ async def test_a_killed_api_server_comes_back_under_its_address_with_its_objects
 async def test_a_paused_api_server_is_silent_until_it_is_resumed(breakable: ControlPlane) -> None:
     async with breakable.admin() as admin:
         breakable.apiserver.pause()
+        await until_suspended(breakable.apiserver.pid)
         request = asyncio.create_task(admin.get("v1/namespaces", "default"))
         done, _ = await asyncio.wait([request], timeout=0.5)
         assert not done
@@ -96,7 +99,8 @@ async def test_the_controller_manager_goes_on_after_an_outage(breakable: Control
     await breakable.apiserver.restart()
     async with breakable.admin() as admin:
         await admin.namespace("after-the-outage")
-        await admin.eventually("v1/serviceaccounts", bool, "after-the-outage")
+        # The longer the outage was, the longer it pauses before it looks again: up to a minute.
+        await admin.eventually("v1/serviceaccounts", bool, "after-the-outage", timeout_seconds=PATIENCE_SECONDS)
     assert breakable.controller_manager.running
 
 
@@ -115,7 +119,7 @@ async def test_after_compaction_and_restart_an_old_watch_is_gone(breakable: Cont
             await admin.patch("v1/namespaces", "history", {"metadata": {"labels": {"step": value}}})
         await breakable.compact()
         await breakable.apiserver.restart()
-        query = {"watch": "1", "resourceVersion": made["metadata"]["resourceVersion"], "timeoutSeconds": "5"}
+        query = {"watch": "1", "resourceVersion": made["metadata"]["resourceVersion"], "timeoutSeconds": "30"}
         try:
             answer = json.dumps(await admin.request("GET", "/api/v1/namespaces", query=query))
         except AdminError as error:
@@ -159,8 +163,14 @@ async def test_a_port_that_someone_else_takes_first_is_given_up_for_another(monk
 
 
 @pytest.mark.parametrize("victims", [["owner"], ["supervisor", "owner"]], ids=" and ".join)
-def test_nothing_outlives_an_owner_that_is_killed(victims: list[str]) -> None:
-    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
+def test_nothing_outlives_an_owner_that_is_killed(
+    victims: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever starts a control plane beside this test sweeps as well, and would be the first to find the folder.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", _OWNER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
         assert owner.stdout is not None
         told = json.loads(owner.stdout.readline())
         folder, pids = Path(told["folder"]), [told["supervisor"], *told["pids"]]

@@ -64,6 +64,15 @@ async def until_holder(stage: Stage, holder: str, lease: str = ELECTION) -> Obje
     return await stage.until(LEASES, lease, lambda thing: (thing["spec"].get("holderIdentity") or "") == holder)
 
 
+async def until_told(stage: Stage, *messages: str) -> None:
+    """Wait until Events of the election say so."""
+
+    def told(events: list[Object]) -> bool:
+        return set(messages) <= {each["message"] for each in events if each["reason"] == "LeaderElection"}
+
+    await stage.admin.eventually("v1/events", told, stage.namespace)
+
+
 async def lead_and_follow(stage: Stage) -> tuple[ShardProcess, ShardProcess]:
     first = await start(stage, "one")
     await until_holder(stage, "one")
@@ -78,6 +87,7 @@ async def test_one_replica_works_and_another_takes_over_when_it_is_killed(stage:
     await stage.secret("a", shard=None)
     first, second = await lead_and_follow(stage)
     await until_noted(stage, "a", "one")
+    await until_told(stage, "one became leader")
     first.send(signal.SIGKILL)
     await first.exit_code()
     await until_noted(stage, "a", "two", times=2)
@@ -87,9 +97,7 @@ async def test_one_replica_works_and_another_takes_over_when_it_is_killed(stage:
     second.send(signal.SIGTERM)
     assert await second.exit_code() == ExitCode.OK
     await until_holder(stage, "")
-    events = await stage.admin.list("v1/events", stage.namespace)
-    messages = {event["message"] for event in events if event["reason"] == "LeaderElection"}
-    assert {"one became leader", "two became leader", "two stopped leading"} <= messages
+    await until_told(stage, "one became leader", "two became leader", "two stopped leading")
 
 
 async def test_a_leader_that_stops_in_order_hands_over_at_once(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
@@ -16,10 +17,12 @@ from localcluster import AdminClient, ControlPlane
 from localcluster.installation import ROOT, Installation, Sharder
 from localcluster.ports import LOOPBACK, reserve_port
 from sharder.core.webhookconfig import CERTIFICATES_SECRET
-from tests.integration.processes import TIMINGS
+from tests.integration.harness import SYSTEM
+from tests.integration.processes import STEADY
 
 RBAC = "rbac.authorization.k8s.io/v1"
 ACCOUNTS = "v1/serviceaccounts"
+REVIEWS = "authorization.k8s.io/v1/subjectaccessreviews"
 READER = {"kind": "ClusterRole", "name": "sharding:metrics-reader", "apiGroup": "rbac.authorization.k8s.io"}
 
 
@@ -40,11 +43,26 @@ class Door:
         made = await self.admin.request("POST", path, body={"spec": {"expirationSeconds": 3600}})
         return str(made["status"]["token"])
 
+    async def let_ask(self) -> None:
+        """Let the sharder ask whose a token is, and what its owner may; in force on return."""
+        await self.plane.apply(ROOT / "rbac" / "metrics.yaml")
+        await self.may_ask(True)
+
+    async def may_ask(self, allowed: bool) -> None:
+        """Wait until the sharder may ask, or may not any more."""
+        user = f"system:serviceaccount:{SYSTEM}:sharder"
+        await self.admin.until_allowed("create", "authentication.k8s.io/v1/tokenreviews", user=user, allowed=allowed)
+
     async def grant(self, account: str) -> None:
-        """Let it read metrics; the binding goes with its namespace's name."""
+        """Let it read metrics; in force on return.  The binding goes with its namespace's name."""
         subject = {"kind": "ServiceAccount", "name": account, "namespace": self.namespace}
         body = {"metadata": {"name": self.binding}, "roleRef": READER, "subjects": [subject]}
         await self.admin.create(f"{RBAC}/clusterrolebindings", body)
+        user = f"system:serviceaccount:{self.namespace}:{account}"
+        review = {"spec": {"user": user, "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}}
+        async with asyncio.timeout(120):
+            while not (await self.admin.create(REVIEWS, review))["status"]["allowed"]:
+                await asyncio.sleep(0.05)
 
     @property
     def binding(self) -> str:
@@ -52,7 +70,7 @@ class Door:
 
     async def get(self, token: str | None = None) -> tuple[int, str, str]:
         """Status, text and WWW-Authenticate; the certificate must be the one that its authority has signed."""
-        secret = await self.admin.get("v1/secrets", CERTIFICATES_SECRET, "sharding-system")
+        secret = await self.admin.get("v1/secrets", CERTIFICATES_SECRET, SYSTEM)
         trusted = ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
         headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
         async with aiohttp.ClientSession() as session, session.get(self.url, ssl=trusted, headers=headers) as answer:
@@ -65,7 +83,7 @@ async def door(
 ) -> AsyncIterator[Door]:
     port = reserve_port()
     config: dict[str, Any] = {"metrics": {"bindAddress": f"{LOOPBACK}:{port.number}", "secure": True}}
-    async with Installation(control_plane, TIMINGS, webhook=request.param, config=config) as installation:
+    async with Installation(control_plane, STEADY, webhook=request.param, config=config) as installation:
         replica = await installation.start_sharder("sharder")
         door = Door(replica, f"https://{LOOPBACK}:{port.number}/metrics", control_plane, admin, namespace)
         yield door
@@ -75,6 +93,7 @@ async def door(
     for name in ("sharder-metrics-access", "sharding:metrics-reader"):
         await admin.delete(f"{RBAC}/clusterroles", name)
     await admin.delete(f"{RBAC}/clusterrolebindings", "sharder-metrics-access")
+    await door.may_ask(False)
 
 
 async def test_only_who_is_granted_them_reads_metrics_and_over_tls_only(door: Door) -> None:
@@ -84,7 +103,7 @@ async def test_only_who_is_granted_them_reads_metrics_and_over_tls_only(door: Do
     assert (status, "tokenreviews" in said) == (500, True), "the sharder may not ask, and says what is missing"
     assert "Nobody can read the metrics" in door.replica.process.log.read_text()
 
-    await door.plane.apply(ROOT / "rbac" / "metrics.yaml")
+    await door.let_ask()
     await door.grant("prometheus")
     status, said, _ = await door.get(prometheus)
     assert status == 200, said
@@ -103,7 +122,7 @@ async def test_only_who_is_granted_them_reads_metrics_and_over_tls_only(door: Do
 
 
 async def test_nothing_of_a_token_is_logged(door: Door) -> None:
-    await door.plane.apply(ROOT / "rbac" / "metrics.yaml")
+    await door.let_ask()
     token = await door.token("prometheus")
     await door.get(token)
     await door.get("forged-token")

@@ -21,8 +21,7 @@ from localcluster.installation import ROOT, Installation
 from shardsdk.lease.timings import LeaseTimings
 from tests.integration.chronicle import LEASES
 from tests.integration.harness import Sharder, Stage, set_stage
-from tests.integration.processes import TIMINGS as PROCESS_TIMINGS
-from tests.integration.processes import alive, eventually, says
+from tests.integration.processes import STEADY, alive, eventually, says
 from tests.integration.scripted import Object, Script, ScriptedShard
 from tests.integration.test_leases import LIMITS
 
@@ -127,7 +126,7 @@ async def leads(sharder: Sharder, *, yes: bool = True) -> None:
     async def told() -> bool:
         return sharder.replica.elector.is_leader is yes
 
-    await eventually(told, 40)
+    await eventually(told)
 
 
 @pytest.mark.parametrize("outage", [api_server_killed, api_server_paused, etcd_killed, etcd_paused])
@@ -144,7 +143,7 @@ async def test_in_an_outage_nothing_moves_and_no_lease_is_taken_and_afterwards_a
         versions, before = await ring.versions(), await leases_of(stage)
         breaking = asyncio.create_task(outage(breakable))
         await leads(sharder, yes=False)
-        await asyncio.gather(*(asyncio.wait_for(shard.lost.wait(), 30) for shard in shards))
+        await asyncio.gather(*(asyncio.wait_for(shard.lost.wait(), 60) for shard in shards))
         await breaking
         await breakable.apiserver.ready()
 
@@ -169,7 +168,7 @@ def _hands(leases: dict[str, Object]) -> dict[str, Any]:
 async def test_a_sharder_that_finds_no_api_server_says_so_and_is_ready_once_there_is_one(
     breakable: ControlPlane,
 ) -> None:
-    async with Installation(breakable, PROCESS_TIMINGS, webhook=False) as installation:
+    async with Installation(breakable, STEADY, webhook=False) as installation:
         await breakable.apiserver.kill()
         try:
             replica = await installation.start_sharder("early", wait=False)
@@ -184,7 +183,7 @@ async def test_a_sharder_that_finds_no_api_server_says_so_and_is_ready_once_ther
 
 
 async def test_a_sharder_that_finds_no_crd_says_so_and_works_once_it_is_installed(breakable: ControlPlane) -> None:
-    async with Installation(breakable, PROCESS_TIMINGS, webhook=False) as installation:
+    async with Installation(breakable, STEADY, webhook=False) as installation:
         await breakable.kubectl("delete", "crd", "clusterrings.sharding.timebertt.dev")
         try:
             replica = await installation.start_sharder("early", wait=False)
@@ -201,7 +200,7 @@ async def test_a_sharder_that_finds_no_crd_says_so_and_works_once_it_is_installe
 
 
 async def test_a_sharder_that_is_asked_to_stop_in_an_outage_ends_in_time(breakable: ControlPlane) -> None:
-    async with Installation(breakable, PROCESS_TIMINGS, webhook=False) as installation:
+    async with Installation(breakable, STEADY, webhook=False) as installation:
         replica = await installation.start_sharder("stops")
         await installation.leader()
         breakable.apiserver.pause()

@@ -120,7 +120,7 @@ async def test_a_sharder_that_is_killed_in_the_middle_of_a_handover_is_followed_
     plane: ControlPlane, own: AdminClient
 ) -> None:
     async with ranged(plane, own, "killed") as on:
-        await on.start("one", "two", drain_seconds=2.0)
+        await on.start("one", "two", drain_seconds=5.0)
         first = await on.stage.sharder(timings=QUICK)
         await on.workers.until_spread("one", "two")
         await on.until(whole)

@@ -21,7 +21,7 @@ from tests.integration.sdk_ring import NAMES, TEAMS, Ranged, ranged, set_up
 #: Between two moves of somebody's connections, at least and at most.
 PACE_SECONDS = (0.05, 0.4)
 #: Of leases that outlive an API server which takes its time to come back.
-LONG_LEASE_SECONDS = 60
+LONG_LEASE_SECONDS = 120
 
 
 @dataclass

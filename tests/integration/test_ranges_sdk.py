@@ -40,7 +40,7 @@ async def test_shards_come_and_go_and_crash_and_every_object_has_one_owner(plane
 
         await on.start("d")
         await on.touch()
-        await on.until_all_by("a", "b", "c", "d", seconds=60)
+        await on.until_all_by("a", "b", "c", "d")
         # A watch that was just asked anew shows that it is not filtered by the first event that is not its shard's.
         async with asyncio.timeout(60):
             while on.shards["d"].filtered() != {filters}:
@@ -49,11 +49,11 @@ async def test_shards_come_and_go_and_crash_and_every_object_has_one_owner(plane
 
         assert await on.shards["b"].stop() is ExitCode.OK
         await on.touch()
-        await on.until_all_by("a", "c", "d", seconds=30)
+        await on.until_all_by("a", "c", "d")
 
         await on.shards["c"].crash()
         await on.touch()
-        await on.until_all_by("a", "d", seconds=90)
+        await on.until_all_by("a", "d")
         assert await on.children() == {(team, name): 1 for team in TEAMS for name in NAMES}
 
 
@@ -76,7 +76,7 @@ async def test_shards_of_another_make_share_a_ring_with_them(plane: ControlPlane
         assert {each.get("shard") for each in assignment["spec"]["ranges"]} >= {"a", "b", "foreign"}
         await foreign.release()
         await on.touch()
-        await on.until_all_by("a", "b", seconds=60)
+        await on.until_all_by("a", "b")
 
 
 @pytest.mark.timeout(300)
@@ -102,7 +102,7 @@ async def test_a_shard_written_from_the_contract_alone_shares_a_ring_with_them_a
                 await asyncio.sleep(0.2)
         foreign.kill()
         await on.touch()
-        await on.until_all_by("a", "b", seconds=60)
+        await on.until_all_by("a", "b")
         assert await on.children() == dict.fromkeys(everything, 1)
         for team in TEAMS:
             await on.admin.delete("v1/secrets", "late", team)

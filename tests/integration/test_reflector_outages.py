@@ -157,9 +157,8 @@ async def test_a_reflector_that_starts_before_its_api_server_waits_for_it(pair: 
     async with following(pair.here, namespace=pair.namespace, selector=MINE) as mine:
         await mine.until(lambda: isinstance(mine.reflector.failure, ConnectionFailed))
         await pair.victim.start(wait=False)
-        await mine.until(lambda: mine.names == {"a"}, seconds=60)
-        assert mine.reflector.synced.is_set()
-        assert mine.reflector.failure is None
+        await mine.until(lambda: mine.names == {"a"})
+        await mine.until(lambda: mine.reflector.synced.is_set() and mine.reflector.failure is None)
         await pair.victim.ready()
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 from tests.integration.harness import Sharder, Stage
 from tests.integration.world import RINGS, TIMEOUT_SECONDS, WEBHOOKS, Ring
+from tests.ports import free_port
 
 CHILDREN = "v1/configmaps"
 
@@ -14,7 +15,9 @@ async def set_up(stage: Stage, **settings: float) -> tuple[Ring, Sharder]:
     ring = await stage.ring()
     await stage.shard(ring, "one")
     await stage.shard(ring, "two")
-    sharder = await stage.sharder(sync_period_seconds=settings.get("sync_period_seconds", 300.0))
+    sharder = await stage.sharder(start=False, sync_period_seconds=settings.get("sync_period_seconds", 300.0))
+    sharder.port = free_port()  # for a successor, too
+    await sharder.start()
     await ring.in_force()
     await ring.create_families(5, {"one", "two"})
     await ring.in_place()
@@ -47,7 +50,6 @@ async def test_another_leader_rewrites_nothing(stage: Stage) -> None:
     ring, sharder = await set_up(stage)
     objects = await ring.versions()
     webhook = await stage.admin.get(WEBHOOKS, f"clusterring-{ring.name}")
-    # The port is another one; everything else in the configuration stays.
     await sharder.stop()
     successor = await stage.sharder(webhook=True, start=False)
     successor.port = sharder.port

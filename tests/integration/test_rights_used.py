@@ -14,7 +14,7 @@ from localcluster.installation import ROOT, Installation
 from sharder.rbac import ring_role
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource
-from tests.integration.processes import TIMINGS
+from tests.integration.processes import STEADY
 from tests.permissions import AUDIT_POLICY, Permission, compare, read_calls, read_files, read_permissions
 
 RING: Final = "checksum"
@@ -79,12 +79,12 @@ async def test_nothing_is_asked_for_that_is_not_granted_and_what_is_granted_is_u
     audited: ControlPlane,
 ) -> None:
     label = parse_ring_name(RING).shard
-    async with Installation(audited, TIMINGS) as installation, audited.admin() as admin:
+    async with Installation(audited, STEADY) as installation, audited.admin() as admin:
         await audited.apply(ROOT / "rbac" / "shard.yaml")
         kubeconfig = await audited.service_account_kubeconfig("default", "checksum")
         await installation.ring(RING, SPEC)
         await installation.start_sharder("sharder")
-        arguments = ["--ring", RING, "--namespace", "default", "--lease-seconds", "3"]
+        arguments = ["--ring", RING, "--namespace", "default"]
 
         async def start(name: str) -> None:
             await installation.start_shard(name, module="examples.checksum", arguments=arguments, kubeconfig=kubeconfig)

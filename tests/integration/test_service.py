@@ -22,19 +22,21 @@ from localcluster.installation import Installation, Sharder
 from localcluster.ports import LOOPBACK
 from sharder.rbac import ring_role_name
 from tests.integration.calls import PATH, REVIEW, calling, serving_serial
-from tests.integration.processes import TIMINGS, eventually, readiness, run_sharder, says, write_pair
+from tests.integration.processes import STEADY, eventually, readiness, run_sharder, says, write_pair
+from tests.ports import free_port
 
 RINGS = "sharding.timebertt.dev/v1alpha1/clusterrings"
 #: So long that nothing which a test does between signal and end comes too late on a busy machine.
-PATIENT = replace(TIMINGS, graceful_shutdown=30.0)
+PATIENT = replace(STEADY, graceful_shutdown=30.0)
 WEBHOOKS = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LEASES = "coordination.k8s.io/v1/leases"
 
 
 @pytest_asyncio.fixture
-async def installation(control_plane: ControlPlane) -> AsyncIterator[Installation]:
-    async with Installation(control_plane, TIMINGS) as installation:
+async def installation(control_plane: ControlPlane, admin: AdminClient) -> AsyncIterator[Installation]:
+    async with Installation(control_plane, STEADY) as installation:
         yield installation
+    await admin.delete(LEASES, "sharder", "sharding-system")  # who was killed has not released it; the next would wait
 
 
 @pytest_asyncio.fixture
@@ -80,6 +82,7 @@ async def test_a_stop_is_orderly_requests_are_answered_and_the_leadership_is_han
 async def test_while_one_of_two_replicas_stops_every_object_still_comes_back_labelled(
     installation: Installation, admin: AdminClient, ring: str
 ) -> None:
+    installation.timings = PATIENT
     renewing = asyncio.create_task(_renew_shard(admin, ring))
     try:
         first, _ = await installation.start_sharder("sharder-a"), await installation.start_sharder("sharder-b")
@@ -284,8 +287,7 @@ async def test_certificates_from_files_are_waited_for_and_reloaded_and_no_ca_is_
 ) -> None:
     (tmp_path / "tls.crt").write_text("not a certificate")
     url = f"https://{LOOPBACK}:{installation.forwarder.port}"
-    with occupied_port() as port:
-        pass
+    port = free_port()
     server = {"host": LOOPBACK, "port": port, "certDir": str(tmp_path)}
     installation.config = {"webhook": {"server": server, "config": {"clientConfig": {"url": url}}}}
     replica = await installation.start_sharder("sharder-a", wait=False)

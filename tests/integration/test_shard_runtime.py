@@ -17,7 +17,17 @@ from localcluster import AdminClient, ControlPlane
 from shardsdk.kinds import Secret
 from shardsdk.process.process import ExitCode
 from tests.integration.busy_shard import STARTED
-from tests.integration.shard_stage import CONFIGMAPS, LEASES, RING, ROOT, SECRETS, Object, Stage, set_shard_stage
+from tests.integration.shard_stage import (
+    CONFIGMAPS,
+    LEASES,
+    PATIENCE_SECONDS,
+    RING,
+    ROOT,
+    SECRETS,
+    Object,
+    Stage,
+    set_shard_stage,
+)
 
 
 @pytest_asyncio.fixture
@@ -26,6 +36,10 @@ async def stage(
 ) -> AsyncIterator[Stage]:
     async with set_shard_stage(control_plane, admin, namespace, tmp_path) as made:
         yield made
+
+
+#: Of shards whose lease is to run out, or that are to outlast one.
+SHORT = ("--lease-seconds", "5")
 
 
 def shard_of(thing: Object) -> str | None:
@@ -45,7 +59,7 @@ async def test_the_example_reconciles_its_own_secrets_and_labels_what_it_makes(s
     await stage.secret("mine", key="value")
     await stage.secret("other", shard="shard-2")
     await stage.secret("nobody", shard=None)
-    await stage.start("examples.checksum", "--lease-seconds", "2")
+    await stage.start("examples.checksum")
     made = await stage.until(CONFIGMAPS, "mine-checksum", lambda thing: True)
     secret = await stage.admin.get(SECRETS, "mine", stage.namespace)
     assert made["data"]["sha256"] == checksum(secret_with(secret["data"]))
@@ -64,7 +78,7 @@ async def test_the_example_reconciles_its_own_secrets_and_labels_what_it_makes(s
 
 async def test_an_idle_object_is_given_away_at_once(stage: Stage) -> None:
     await stage.secret("mine")
-    await stage.start("examples.checksum", "--lease-seconds", "2")
+    await stage.start("examples.checksum")
     await stage.until(CONFIGMAPS, "mine-checksum", lambda thing: True)
     await stage.drain("mine")
     given = await stage.until(SECRETS, "mine", lambda thing: not thing["metadata"].get("labels"))
@@ -116,7 +130,7 @@ async def test_a_function_that_never_returns_keeps_neither_process_nor_lease(sta
 
 @pytest.mark.parametrize("behaviour", ["async", "thread", "block"])
 async def test_a_lost_lease_ends_the_process_without_a_further_write(stage: Stage, behaviour: str) -> None:
-    shard = await stage.busy(behaviour)
+    shard = await stage.busy(behaviour, *SHORT)
     await stage.take_lease()
     assert await shard.exit_code() == ExitCode.LEASE_LOST
     shard.gate.touch()
@@ -125,13 +139,13 @@ async def test_a_lost_lease_ends_the_process_without_a_further_write(stage: Stag
 
 
 async def test_a_process_that_slept_longer_than_its_lease_writes_nothing_any_more(stage: Stage) -> None:
-    shard = await stage.busy("write")
+    shard = await stage.busy("write", *SHORT)
     count = await stage.until(
         CONFIGMAPS, "work-count", lambda thing: int((thing.get("data") or {"count": 0})["count"]) > 10
     )
     shard.send(signal.SIGSTOP)
     await stage.take_lease()
-    await asyncio.sleep(2.5)  # longer than its lease of 2 s
+    await asyncio.sleep(5.5)  # longer than its lease
     asleep = await stage.admin.get(CONFIGMAPS, "work-count", stage.namespace)
     assert version(asleep) >= version(count)
     shard.send(signal.SIGCONT)
@@ -141,7 +155,7 @@ async def test_a_process_that_slept_longer_than_its_lease_writes_nothing_any_mor
 
 
 async def test_a_blocked_event_loop_loses_no_lease_and_shows_in_healthz(stage: Stage) -> None:
-    shard = await stage.busy("block")
+    shard = await stage.busy("block", *SHORT)
     await shard.until("/healthz", "[-]main-loop failed: the event loop has been blocked", status=500)
     assert (await stage.lease())["holderIdentity"] == "shard-1"
     shard.gate.touch()
@@ -153,7 +167,7 @@ async def test_a_blocked_event_loop_loses_no_lease_and_shows_in_healthz(stage: S
 
 async def test_a_shard_waits_while_another_holds_its_lease(stage: Stage) -> None:
     first = await stage.busy("async")
-    second = await stage.start("examples.checksum", "--lease-seconds", "2")
+    second = await stage.start("examples.checksum")
     await stage.secret("more")
     await stage.until(SECRETS, "more", lambda thing: STARTED in (thing["metadata"].get("annotations") or {}))
     assert await stage.admin.find(CONFIGMAPS, "more-checksum", stage.namespace) is None
@@ -169,7 +183,7 @@ async def test_sigterm_while_waiting_for_the_lease_ends_the_wait(stage: Stage) -
     spec = {"holderIdentity": "shardlease-controller", "leaseDurationSeconds": 60}
     await stage.admin.create(LEASES, {"metadata": {"name": "shard-1"}, "spec": spec}, stage.namespace)
     shard = await stage.start("examples.checksum", "--health", "127.0.0.1:0")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while "Waiting for the" not in stage.log():
             await asyncio.sleep(0.02)
     shard.send(signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -114,8 +115,8 @@ async def test_a_shard_that_comes_back_while_its_objects_move_waits_and_gets_its
     ring = await stage.ring()
     await settled_on(stage, ring, "stays", "back", each=25)
     back = stage.shards[1]
-    # One at a time, so that the shard is there again long before all have moved.
-    await stage.sharder(webhook=False, takeover=LIMITS, concurrent_moves=1)
+    # One at a time, so that the shard is there again long before all have moved; a slow machine's pace is no stall.
+    await stage.sharder(webhook=False, takeover=replace(LIMITS, stall_seconds=60.0), concurrent_moves=1)
     await ring.in_place()
     async with chronicle(stage, ring) as seen:
         await (back.release() if leave == "released" else back.crash())
@@ -201,7 +202,7 @@ async def test_two_shards_that_leave_one_after_the_other_leave_everything_to_the
 
 async def test_a_shard_without_fence_that_hangs_and_wakes_up_after_its_lease_was_taken_finds_out(stage: Stage) -> None:
     ring = await stage.ring()
-    sleeper = Script(lease_seconds=1, renew_seconds=0.2, go_like=True)
+    sleeper = Script(lease_seconds=4, renew_seconds=0.2, go_like=True)
     await stage.shard(ring, "stays")
     hangs = await stage.shard(ring, "hangs", script=sleeper)
     await stage.sharder(webhook=False, takeover=LIMITS)

@@ -254,7 +254,7 @@ async def test_certificates_rotate_while_the_api_server_keeps_calling(
         async def some_calls() -> None:
             enough = calls + 40
             while calls < enough:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
 
         async with asyncio.TaskGroup() as group:
             for number in range(4):

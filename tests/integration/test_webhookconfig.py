@@ -146,6 +146,7 @@ async def test_an_update_calls_in_when_anyone_but_the_sharder_changes_the_label(
 
 
 async def allow_configmaps(admin: AdminClient, namespace: str, of: str, account: str) -> None:
+    """Let the account of the namespace `of` patch them; in force on return."""
     group = "rbac.authorization.k8s.io"
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]
     await admin.create(f"{group}/v1/roles", {"metadata": {"name": "sharder"}, "rules": rules}, namespace)
@@ -158,6 +159,7 @@ async def allow_configmaps(admin: AdminClient, namespace: str, of: str, account:
         },
         namespace,
     )
+    await admin.until_allowed("patch", "v1/configmaps", namespace, user=f"system:serviceaccount:{of}:{account}")
 
 
 async def test_other_namespaces_are_left_alone(admin: AdminClient, ring: ResolvedRing) -> None:

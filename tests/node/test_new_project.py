@@ -86,7 +86,7 @@ async def test_a_new_project_is_built_and_installed_as_its_readme_says(cluster: 
     code, said = await run(script, project, environment, PATIENCE_SECONDS)
     assert code == 0, said
     await cluster.working_pods(NAME, PODS, 2)
-    await cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "page/first")
+    await cluster.kubectl("wait", "--for=condition=Ready", f"--timeout={PATIENCE_SECONDS:.0f}s", "page/first")
     shown = await cluster.kubectl("get", "configmap/first", "--output=jsonpath={.data.text}")
     assert shown
     assert f" text: {shown}" in (project / "example.yaml").read_text()

@@ -61,7 +61,7 @@ async def test_an_operator_works_as_its_manifests_install_it(installed: Cluster,
     await page_is(cluster, "<h1>two</h1>")
     await cluster.working_pods(NAME, PODS, 2)
 
-    await cluster.kubectl("--namespace", NAME, "delete", "website/home", "--wait", "--timeout=120s")
+    await cluster.kubectl("--namespace", NAME, "delete", "website/home", f"--timeout={PATIENCE_SECONDS:.0f}s")
     await until_right(lambda: no_page(cluster))
     # Events are written by the side of everything else.
     await admin.eventually("v1/events", lambda events: any(each["reason"] == "TakenDown" for each in events), NAME)

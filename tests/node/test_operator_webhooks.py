@@ -55,7 +55,8 @@ async def installed(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Cluster]:
     types = tmp_path / "types.yaml"
     types.write_text(yaml.safe_dump_all(cert_manager_types()))
     await cluster.kubectl("apply", "--server-side", "--filename", str(types))
-    await cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "--filename", str(types))
+    patience = f"--timeout={PATIENCE_SECONDS:.0f}s"
+    await cluster.kubectl("wait", "--for=condition=Established", patience, "--filename", str(types))
     try:
         async with installed_operator(cluster, tmp_path, file, image, "--cert-manager"):
             yield cluster
