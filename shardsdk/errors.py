@@ -103,25 +103,37 @@ class ApiError(ShardingError):
 
     `status` is the HTTP status, `reason` Kubernetes' machine-readable reason
     (empty when the body was no Status), `retry_after_seconds` what the answer
-    asked for (`None`: nothing).
+    asked for (`None`: nothing), `said` the API server's own words, but for objects
+    that it repeats: whole, where the error's message has their beginning and end.
     """
 
     # Defaults, for subclasses that do not call `__init__`.
     status: int = 0
     reason: str = ""
     retry_after_seconds: float | None = None
+    said: str = ""
 
     def __init__(
-        self, message: str, *, status: int = 0, reason: str = "", retry_after_seconds: float | None = None
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after_seconds: float | None = None,
+        said: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.retry_after_seconds = retry_after_seconds
+        self.said: str = said or message
 
 
 class BadRequest(ApiError):
-    """400: the request itself is malformed, or (413, and 500 where etcd says so) it is too large."""
+    """400: the request itself is malformed, or it is too large (413, and 500 where etcd says so).
+
+    By 500, too: what an apply has does not fit the schema, or could not be converted.
+    """
 
 
 class Unauthorized(ApiError):

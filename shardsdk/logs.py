@@ -182,8 +182,16 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in a line: what it is and what it says, if that can be read."""
-    words = text_of(error)
+    """An error in a line: what it is and what it says, if that can be read; pydantic's without the values it quotes.
+
+    It comes into Events, logs and answers, and a value may be out of a Secret.
+    """
+    pydantic = sys.modules.get("pydantic_core")
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
+        found = error.errors(include_input=False, include_url=False, include_context=False)
+        words = "; ".join(": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found)
+    else:
+        words = text_of(error)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
@@ -222,12 +230,22 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": message_of(record),
             **({"template": _template(record)} if record.args else {}),
-            **fields_of(record),
+            **{name: _plain(value) for name, value in fields_of(record).items()},
         }
         stack = render_stack(self, record)
         if stack:
             line["stack"] = stack
         return escape_json(_encode(line))
+
+
+def _plain(value: Any) -> Any:
+    """The value with the texts of the objects in it: JSON would show what their `repr` leaves out, as of a Secret."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    fields = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__")
+    return text_of(value) if any(hasattr(type(value), each) for each in fields) else value
 
 
 def _encode(line: dict[str, Any]) -> str:

@@ -39,8 +39,8 @@ LOW, HIGH = HashRanges.of((0, SPACE // 2)), HashRanges.of((SPACE // 2, SPACE))
 class Member:
     """One shard: its lease and its holder, and work that takes a while to end."""
 
-    def __init__(self, world: RangesWorld, name: str, seed: int) -> None:
-        self.name = name
+    def __init__(self, world: RangesWorld, name: str, seed: int, instance: str = "") -> None:
+        self.name, self.instance = name, instance or f"{name}-{seed}"
         self.rng = Random(seed)
         self.process = Process(name)
         self.api = MemoryApi(world.server, world.clock, delay=self._delay)
@@ -57,8 +57,8 @@ class Member:
         #: The namespace of each object that it has cached.
         self.objects: list[str] = []
         self.lease = ShardLease(
-            connecting(self.keeper_api), RING, name, NAMESPACE, instance=f"{name}-{seed}", threaded=False,
-            fenced=True, clock=world.clock, rng=self.rng, timings=LeaseTimings(),
+            connecting(self.keeper_api), RING, name, NAMESPACE, instance=self.instance, threaded=False,
+            fenced=True, ranges=True, clock=world.clock, rng=self.rng, timings=LeaseTimings(),
         )  # fmt: skip
         self.holder = RangeHolder(
             self.api, self.lease, HashBy.NAMESPACE, ended=self._end, on_change=self._on_change,
@@ -100,8 +100,9 @@ class RangesWorld:
         self.server = MemoryServer()
         self.members: list[Member] = []
 
-    def start(self, name: str) -> Member:
-        member = Member(self, name, len(self.members) + 1)
+    def start(self, name: str, instance: str = "") -> Member:
+        """A process of a shard; it goes on with the lease of a dead one whose `instance` it is given."""
+        member = Member(self, name, len(self.members) + 1, instance)
         self.members.append(member)
         member.process.start(member.run())
         return member

@@ -51,7 +51,7 @@ class History:
 def follow(known: History, before: Lease | None, observed_at: float, lease: Lease, now: float) -> History:
     """The history once `lease` is observed at `now`, after `before` since `observed_at` (`None`: there was none)."""
     # Left to its next incarnation, it was given back all the same.
-    if before is not None and before.held_by_shard and before.instance != "" and _crashed(before, lease):
+    if before is not None and before.held_by_shard and not before.left and _crashed(before, lease):
         known = replace(known, crashed_at=(*known.crashed_at, now)[-MAX_CRASHES:])
     if not lease.held_by_shard:
         return known
@@ -67,7 +67,7 @@ def _crashed(before: Lease, lease: Lease) -> bool:
 
 def _begins(before: Lease, lease: Lease) -> bool:
     """Whether another process of its shard holds a lease than before."""
-    return (before.instance == "" and lease.instance != "") or _goes_on(before, lease)
+    return (before.left and not lease.left) or _goes_on(before, lease)
 
 
 def _goes_on(before: Lease, lease: Lease) -> bool:

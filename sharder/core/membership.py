@@ -101,7 +101,7 @@ def counts_the_same(one: Lease, other: Lease) -> bool:
 
 def _counted(lease: Lease) -> tuple[object, ...]:
     return (
-        lease.held_by_shard, lease.mixed, lease.overlong, lease.main_resources, lease.leaving, lease.instance == "",
+        lease.held_by_shard, lease.mixed, lease.overlong, lease.main_resources, lease.leaving, lease.left,
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def build(
     overlong = frozenset(lease.metadata.name for lease in holding if lease.overlong) - unusable - ambiguous
     available = frozenset(held) - ambiguous - unusable - mixed - overlong
     leaving = available & {lease.metadata.name for lease in holding if lease.leaving}
-    left = available & {lease.metadata.name for lease in holding if lease.instance == ""}
+    left = available & {lease.metadata.name for lease in holding if lease.left}
     silent = frozenset() if silent | left >= available else (silent | left) & available
     staying = available - leaving or available
     ring = previous.ring if previous is not None and previous.staying == staying else HashRing(staying)

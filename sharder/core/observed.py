@@ -68,6 +68,7 @@ class ObservedLease:
             case Says.RIGHTFUL:
                 return own
             case Says.STRANGER:
+                own = _bounded(own)
                 return Span(max(self.remains.since, own.since), max(self.remains.seconds, own.seconds))
             case Says.RELEASED | Says.EMPTIED:
                 return self.remains
@@ -164,14 +165,23 @@ def says(lease: Lease) -> Says:
 
 
 def longest_duration(leases: Iterable[ObservedLease]) -> float:
-    """The longest lease duration among a ring's leases, at least 15 s; who asks for too long a one has nothing."""
+    """The longest lease duration among a ring's leases, at least 15 s; no shard that has anything asks for too long."""
     return longest_of(each.lease for each in leases)
 
 
 def longest_of(leases: Iterable[Lease]) -> float:
     """The same of leases as they were read, of which nobody has seen the history."""
-    durations = (each.duration_seconds for each in leases if not each.overlong)
-    return min(max([UNSEEN_SECONDS, *durations]), MAX_DURATION_SECONDS)
+    durations = (each.duration_seconds for each in leases)
+    return max([UNSEEN_SECONDS, *(each for each in durations if each <= MAX_DURATION_SECONDS)])
+
+
+def presumed_seconds(lease: Lease | None, others: Iterable[Lease]) -> float:
+    """For how long a lease (`None`: it is gone) counts as held of which nobody knows who had it; `others`: the ring's.
+
+    By its own duration, too: whoever takes a lease away leaves that, as a rule, and of others some may not be read yet.
+    """
+    own = 0 if lease is None else min(lease.duration_seconds, MAX_DURATION_SECONDS)
+    return max(own, longest_of(others))
 
 
 def held_until(
@@ -232,7 +242,7 @@ def _remains(
                 return _carried_over(known, lease, now)
             return _bounded(known.held) if known is not None else FREE
         case Remains.LONGEST:
-            return Span(now, longest_duration(others))
+            return Span(now, presumed_seconds(lease, (each.lease for each in others)))
 
 
 def _carried_over(known: ObservedLease, after: Lease | None, now: float) -> Span:

@@ -30,6 +30,7 @@ class ShardStatus:
     `available`: its own shard holds it.  `judged`: the state is the sharder's
     word; else it is by the lease's own times.  `renewed_seconds`, `held_seconds`:
     since the last renewal, and since it was acquired (None: the lease does not say).
+    `in_grace`: left to the next process of its name, none is at work.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ShardStatus:
     held_seconds: float | None
     transitions: int | None
     fenced: bool
+    in_grace: bool
 
     @property
     def _old(self) -> bool:
@@ -56,7 +58,7 @@ class ShardStatus:
     @property
     def runs(self) -> bool:
         """Whether somebody but the sharder seems to hold it, whatever the sharder says of it."""
-        return not self.released and not self.taken_over and not self._old
+        return not (self.released or self.in_grace or self.taken_over or self._old)
 
     @property
     def released(self) -> bool:
@@ -87,6 +89,7 @@ def read_shard_status(lease: Lease, now: datetime) -> ShardStatus:
         held_seconds=_seconds_since(lease.spec.acquire_time, now),
         transitions=lease.spec.lease_transitions,
         fenced=facts.fenced,
+        in_grace=lease.left,
     )
 
 

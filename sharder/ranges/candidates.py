@@ -58,6 +58,8 @@ class Candidates:
         self._silent_since: dict[tuple[str, str | None], float] = {}
         #: Who has been silent until then has been so for one duration of its lease, on the clock's `monotonic`.
         self._silent_until: dict[str, float] = {}
+        #: Of those, names of which a process is at work: what the next one says, after a restart grace, nobody knows.
+        self._at_work: set[str] = set()
         #: What each process has said last that it holds.
         self._said: dict[tuple[str, str | None], HashRanges] = {}
         self._named: Container[str] = ()
@@ -82,7 +84,7 @@ class Candidates:
         away = {lease.metadata.name for lease in leases if not lease.held_by_shard}
         leases = [lease for lease in leases if lease.held_by_shard]
         now, before, said, held = self._clock.monotonic(), self._silent_since, self._said, holdings(leases)
-        self._silent_since, self._silent_until, self._said, self._named = {}, {}, {}, named
+        self._silent_since, self._silent_until, self._said, self._named, self._at_work = {}, {}, {}, named, set()
         for lease in leases:
             name, who = lease.metadata.name, (lease.metadata.name, lease.instance)
             if (says := lease.held_ranges) is not None:
@@ -90,6 +92,8 @@ class Candidates:
                 continue
             since = self._silent_since[who] = before.get(who, now)
             until = self._silent_until[name] = since + lease.duration_seconds
+            if not lease.left:
+                self._at_work.add(name)
             # Whoever takes all annotations away takes the process's name with them: it may be any of that name.
             last = HashRanges.union(
                 each for (of, instance), each in said.items() if of == name and lease.instance in (None, instance)
@@ -137,7 +141,7 @@ class Candidates:
     @property
     def unfit(self) -> frozenset[str]:
         """Shards that hold their lease and are not to be named: it says nothing of ranges, or they take none."""
-        return self.silent | self.idle | frozenset(name for name in self._silent_until if name not in self._named)
+        return self._overdue | self.idle | frozenset(name for name in self._silent_until if name not in self._named)
 
     @property
     def idle(self) -> frozenset[str]:
@@ -148,6 +152,10 @@ class Candidates:
     @property
     def silent(self) -> frozenset[str]:
         """Those that have said nothing for so long that they know labels alone: one that has just come is about to."""
+        return self._overdue & self._at_work
+
+    @property
+    def _overdue(self) -> frozenset[str]:
         now = self._clock.monotonic()
         return frozenset(name for name, until in self._silent_until.items() if now >= until)
 

@@ -186,7 +186,7 @@ def _by_what_is_held(leases: Iterable[Lease], said: Mapping[str, Collection[str]
     for each in leases:
         if each.held_by_shard and (each.held_ranges or each.left_ranges):
             working.setdefault(each.metadata.name, set()).add(each.metadata.namespace)
-        elif each.held_by_shard and each.instance == "":
+        elif each.left:
             left.setdefault(each.metadata.name, set()).add(each.metadata.namespace)
     # What is said of a name in two namespaces may be about to begin in that which holds nothing yet.
     homes = left | working

@@ -3,13 +3,14 @@
 An election is by the name and namespace of its Lease, so that two releases have two.  Each marks its own by a label,
 and whoever leads looks for others that bear it.  Sharders of versions before that mark none, and are not found.
 
-That somebody leads by one shows from look to look: it was renewed in between.  One that a killed sharder has left
-behind, whatever it says and whatever clocks do, is no leader's.
+That somebody leads by one shows from look to look: it was renewed in between, and leads for as long as it is held by
+that.  One that a killed sharder has left behind, whatever it says and whatever clocks do, is no leader's.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -24,7 +25,7 @@ from shardsdk.protocol.objects import LEASES
 
 log = logging.getLogger(__name__)
 
-#: Between two looks: more than a leader lets pass between two renewals.
+#: Between two looks: more than a leader lets pass between two renewals, unless it holds its Lease for minutes.
 LOOK_SECONDS: Final = 30.0
 
 
@@ -38,8 +39,8 @@ class OtherLeaders:
         self._show = show
         #: By whom the Lease of each is held that there was at the last look.
         self._found: dict[str, str] = {}
-        #: When each Lease was renewed, as it says, by the last look.
-        self._renewed: dict[str, str | None] = {}
+        #: When each Lease was renewed, as it says, and by our clock when a look has shown that first.
+        self._renewed: dict[str, tuple[str | None, float]] = {}
         #: Told when `words` are others.
         self.when_changed: list[Callable[[], None]] = []
 
@@ -72,13 +73,16 @@ class OtherLeaders:
         selector = Selector(labels=equals(LEADER_LABEL, LEADS_SHARDER))
         pages = self._api.pages(LEASES, selector=selector, model=Lease, metadata_only=False)
         leases = {f"{each.metadata.namespace}/{each.metadata.name}": each async for page in pages for each in page}
-        before, self._renewed = self._renewed, {name: each.spec.renew_time for name, each in leases.items()}
-        led = {
-            name: each
-            for name, each in leases.items()
-            if each.spec.renew_time != before.get(name, each.spec.renew_time)
-        }
-        return {name: each.holder for name, each in led.items() if each.holder and name != self._own}
+        now, before, self._renewed = self._clock.monotonic(), self._renewed, {}
+        found = {}
+        for name, each in leases.items():
+            at = each.spec.renew_time
+            known, seen_at = before.get(name, (at, -math.inf))
+            self._renewed[name] = at, now if at != known else seen_at
+            led = now - self._renewed[name][1] <= (each.spec.lease_duration_seconds or 0)
+            if led and each.holder and name != self._own:
+                found[name] = each.holder
+        return found
 
     def _take(self, found: dict[str, str]) -> None:
         before, self._found = self._found, found

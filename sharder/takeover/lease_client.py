@@ -99,7 +99,7 @@ class LeaseWriter:
     async def acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
         """Become the holder of `lease` as it was seen; False: someone else wrote first."""
         taken = lease.holder != SHARDER_HOLDER
-        transitions = (lease.spec.lease_transitions or 0) + (1 if taken else 0)
+        transitions = lease.next_transition if taken else lease.spec.lease_transitions or 0
         body = {
             "metadata": {
                 "resourceVersion": lease.metadata.resource_version,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: What a replica that is to end may take to take its configurations away, or to tell callers to go, before it answers
 #: what has begun then; and a little.
 LEAVE_SECONDS: Final = 10
+_REMEDY: Final = "write host or host:port, an IPv6 address in brackets, as in [::1]:9443"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def split_address(address: str) -> tuple[str, int | None]:
         found = urlsplit(f"//{address}")
         host, port = found.hostname, found.port
     except ValueError as error:
-        raise ConfigurationError(f"{address!r} is no address: {error}; write host or host:port") from error
+        raise ConfigurationError(f"{address!r} is no address: {error}; {_REMEDY}") from error
     if not host or found.path or found.username:
-        raise ConfigurationError(f"{address!r} is no address; write host or host:port")
+        raise ConfigurationError(f"{address!r} is no address; {_REMEDY}")
     return host, port

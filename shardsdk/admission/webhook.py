@@ -27,9 +27,11 @@ from shardsdk.admission.review import AdmissionRequest, Operation, Outcome, User
 from shardsdk.errors import ShardingError
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.kinds.wire import written_out
+from shardsdk.kinds.zones import check_zones
 from shardsdk.kube.decoding import codec_of
+from shardsdk.kube.identity import describe_given
 from shardsdk.logs import logger_of
-from shardsdk.queueing.raised import describe, is_failure
+from shardsdk.queueing.raised import cancelled_inside, describe, is_failure, leaves_of
 from shardsdk.reconcile.threads import call_any
 
 log: Final = logger_of(__name__)
@@ -116,11 +118,16 @@ class Webhook:
             if self.sort is Sort.MUTATE:
                 return self._changed(request, review, before, returned)
             return Verdict(True, warnings=_warnings(returned))
-        except Denied as denied:
-            return self._denied(request, denied)
+        except asyncio.CancelledError as error:
+            if (failure := cancelled_inside(error)) is None:
+                raise
+            return self._failed(request, describe(failure), error)
         except BaseException as error:
             if not is_failure(error):
                 raise
+            for denied in leaves_of(error):
+                if isinstance(denied, Denied):
+                    return self._denied(request, denied)
             # A function may time out by itself, too.
             late = isinstance(error, TimeoutError) and limit.expired()
             return self._failed(
@@ -161,11 +168,12 @@ class Webhook:
     ) -> Verdict:
         after = review.object if returned is None else returned
         if not isinstance(after, self.kind):
-            raise TypeError(f"it returned {after!r}; return the {self.kind.__qualname__}, or nothing")
+            raise TypeError(f"it returned {describe_given(after)}; return the {self.kind.__qualname__}, or nothing")
         there = msgspec.json.decode(request.object)
         written = written_out(after)
         if after is not review.object:
             written["metadata"] = _metadata_of_another(before["metadata"], written["metadata"])
+        check_zones(self.kind, written, before)
         return Verdict(True, patch=json_patch(there, carried_over(there, before, written)))
 
     def _denied(self, request: AdmissionRequest, denied: Denied) -> Verdict:
@@ -222,7 +230,8 @@ def _warnings(returned: Any) -> Sequence[str]:
         return (returned,)
     if isinstance(returned, Sequence) and all(isinstance(each, str) for each in returned):
         return tuple(returned)
-    raise TypeError(f"it returned {returned!r}; return nothing or warnings (str), and raise Denied to refuse")
+    given = describe_given(returned)
+    raise TypeError(f"it returned {given}; return nothing or warnings (str), and raise Denied to refuse")
 
 
 def _short(warning: str) -> tuple[str]:

@@ -69,7 +69,7 @@ class Cache(Generic[T]):
         namespace: str | None = None,
         namespaces: Sequence[str] = (),
         selector: Selector = EVERYTHING,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
         transform: Callable[[T], T] = drop_managed_fields,
         indexes: Mapping[str, Index[T]] | None = None,

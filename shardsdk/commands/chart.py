@@ -174,12 +174,13 @@ class Chart:
             raise ConfigurationError(
                 f"{folder} is there and holds the chart {found.get('name')!r}, not {name!r}; name another folder"
             )
-        for path in (folder / file for file, text in self.files.items() if text.startswith(_WRITTEN)):
-            if path.exists() and not _is_ours(path):
-                raise ConfigurationError(
-                    f"{path} is there and not by `shardsdk manifests --helm`, which would write over it: move it, or"
-                    " name another folder"
-                )
+        paths = [folder / file for file, text in self.files.items() if text.startswith(_WRITTEN)]
+        if unknown := [str(path) for path in paths if path.exists() and not _is_ours(path)]:
+            raise ConfigurationError(
+                f"{', '.join(unknown)} would be written over, and does not begin with the line by which `shardsdk"
+                " manifests --helm` knows its own: move what is yours, delete what an older version of it has written,"
+                " or name another folder"
+            )
         return str(found.get("version", "0.1.0"))
 
 

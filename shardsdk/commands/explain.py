@@ -29,7 +29,7 @@ from shardsdk.logs import printable
 from shardsdk.process.health import Address, parse_address
 from shardsdk.protocol.labels import SHARD_LABEL_PREFIX, SHARDER_HOLDER, parse_ring_name
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
+from shardsdk.protocol.names import is_dns_label, is_dns_subdomain, is_path_segment
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta
 from shardsdk.reconcile.explain import Wait
 
@@ -77,7 +77,7 @@ class Answer:
 def parse_object(text: str) -> tuple[str, str]:
     """Read `KIND/NAME`.  Raises: ConfigurationError."""
     kind, slash, name = text.partition("/")
-    if not slash or not is_dns_subdomain(kind.lower()) or not is_dns_subdomain(name):
+    if not slash or not is_dns_subdomain(kind.lower()) or not is_path_segment(name):
         raise ConfigurationError(f"{text!r} is not KIND/NAME, as in website/home or secrets/a")
     return kind, name
 
@@ -249,6 +249,9 @@ async def say_lease(api: Api, namespace: str, name: str, asked: Sequence[Shard])
         return f"{about} cannot be read: {error}"
     if not lease.holder:
         return f"{about} is held by nobody; the shard has left"
+    if lease.left:
+        wait = f"{lease.duration_seconds} s from {lease.spec.renew_time} on"
+        return f"{about} is left to the next process of that name, for which its objects wait for {wait}"
     held = f"{about} is held by {describe_holder(lease)}"
     if lease.holder == SHARDER_HOLDER:
         return f"{held}, which gives its objects to other shards"

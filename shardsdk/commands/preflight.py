@@ -143,7 +143,9 @@ async def find_namesake(api: Api, name: str, namespace: str, ring: str, now: dat
         return None
     if lease.ring not in (None, ring) and lease.holder != SHARDER_HOLDER:
         return None  # it never becomes this one's, which whoever seeks it says
-    return describe_holder(lease) if lease.holder and not is_overdue(lease, now) else None
+    if not lease.holder or lease.left or is_overdue(lease, now):
+        return None
+    return describe_holder(lease)
 
 
 # -- rights ------------------------------------------------------------------------

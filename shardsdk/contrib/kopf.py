@@ -61,6 +61,7 @@ from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import enable_loggers, logger_of
 from shardsdk.process.process import ExitCode, die, exit_code_for, run_process, stop_on_signal
 from shardsdk.process.ringcheck import RingCheck
+from shardsdk.process.together import see_out
 from shardsdk.protocol.objects import GroupResource, Resource
 
 __all__ = [
@@ -302,7 +303,8 @@ async def _run_until_either_ends(operator: Coroutine[Any, Any, None], check: asy
         failed = check.done() and not operating.done()
         if not operating.done():
             operating.cancel()
-            await asyncio.wait({operating})
+            if (interrupted := await see_out([operating])) is not None:
+                raise interrupted
     (check if failed else operating).result()
 
 

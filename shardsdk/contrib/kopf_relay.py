@@ -22,7 +22,7 @@ from yarl import URL
 
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.doubts import past_doubts
+from shardsdk.kube.doubts import past_doubts, past_owed
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.server import Access
 from shardsdk.kube.sessions import CONNECT_SECONDS, KEEPALIVE_SECONDS, REQUEST_SECONDS
@@ -78,6 +78,7 @@ class Relay:
     async def writes_settled(self) -> None:
         """Return once every write sent so far is answered, or can no longer be executed."""
         await self._ledger.settled()
+        await past_owed(self._fences, self._clock)
 
     async def request(
         self,

@@ -18,6 +18,7 @@ that works, and when it is lost, `on_deadline` is called in time.  Of `asyncio.t
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,7 +32,7 @@ from shardsdk.kinds import Kind, resource_of
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.decoding import build_model
-from shardsdk.kube.doubts import DOUBT_SECONDS, ask_fence
+from shardsdk.kube.doubts import DOUBT_SECONDS, ask_fence, past_owed
 from shardsdk.kube.fencing import granted_of, limit_execution, limit_way
 
 __all__ = [
@@ -45,6 +46,8 @@ K = TypeVar("K", bound=Kind)
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 #: Behind these answers etcd may still have the write in hand.
 _SERVER_ERRORS: Final = 500
+#: As in V1Secret, V1beta1DeviceClass, CoreV1Event.
+_MODEL: Final = re.compile(r"[A-Za-z]*?V\d+((alpha|beta)\d+)?(?P<kind>[A-Z]\w*)")
 #: How often it is looked whether writes are answered, when somebody waits for that.
 _LOOK_SECONDS: Final = 0.05
 
@@ -68,8 +71,9 @@ class FencedWrites:
             with self._lock:
                 mine = {key: until for key, until in mine.items() if key in self._open and until > now}
             if not mine:
-                return
+                break
             await self._clock.sleep(min(_LOOK_SECONDS, max(mine.values()) - now))
+        await past_owed([self._fence], self._clock)
 
     def begin(self, connection: Any = None) -> tuple[int, float]:
         """A write is about to be sent over a socket: its key, and the seconds that the API server may take.
@@ -79,21 +83,23 @@ class FencedWrites:
         Raises: FenceClosed.
         """
         while True:
-            remaining, doubted = ask_fence(self._fence)
-            granted = granted_of(remaining)
-            if granted > 0 or not doubted:
-                break
+            with self._lock:  # once the fence is closed, `settled` is to know of all that it has let through
+                remaining, doubted = ask_fence(self._fence)
+                granted = granted_of(remaining)
+                if granted > 0:
+                    limit_way(connection, remaining - granted)
+                    return self._add(remaining), granted
+            if not doubted:
+                raise FenceClosed(f"write refused before it was sent: the hold on {self._fence.name} has run out")
             threading.Event().wait(DOUBT_SECONDS)
-        if granted <= 0:
-            raise FenceClosed(f"write refused before it was sent: the hold on {self._fence.name} has run out")
-        limit_way(connection, remaining - granted)
+
+    def _add(self, remaining: float) -> int:
         now = self._clock.monotonic()
-        with self._lock:
-            # Those without an answer, which can no longer be executed: nobody else takes them out.
-            self._open = {key: until for key, until in self._open.items() if until > now}
-            self._count += 1
-            self._open[self._count] = now + remaining
-            return self._count, granted
+        # Those without an answer, which can no longer be executed: nobody else takes them out.
+        self._open = {key: until for key, until in self._open.items() if until > now}
+        self._count += 1
+        self._open[self._count] = now + remaining
+        return self._count
 
     def answered(self, key: int) -> None:
         """The write has its answer: it will not be executed later."""
@@ -158,7 +164,7 @@ def as_kind(kind: type[K], model: Any) -> K:
     not fit.
     """
     body, resource = model.model_dump(mode="json", by_alias=True, exclude_none=True), resource_of(kind)
-    told = body.pop("apiVersion", resource.api_version), body.pop("kind", resource.kind)
+    told = body.pop("apiVersion", resource.api_version), body.pop("kind", _kind_of(type(model)) or resource.kind)
     if told != (resource.api_version, resource.kind):
         raise ConfigurationError(f"{told[0]} {told[1]} is no {kind.__qualname__} ({resource.api_version})")
     try:
@@ -173,6 +179,12 @@ def as_kind(kind: type[K], model: Any) -> K:
             " class with that field, or send the object by ctx.api"
         )
     return made
+
+
+def _kind_of(model: type[Any]) -> str:
+    """What a class of the kubernetes package is for, whose objects seldom say so; empty: it is another's class."""
+    named = _MODEL.fullmatch(model.__name__) if model.__module__.startswith("kubernetes.") else None
+    return named["kind"] if named else ""
 
 
 def _unknown(given: Any, made: Any, path: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ not sent, so that a field which was not set is left to whoever else sets it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
 
@@ -18,6 +19,7 @@ from shardsdk.kinds.markers import Rule
 from shardsdk.protocol.objects import ObjectMeta, Resource
 
 M = TypeVar("M", bound="ModelMeta")
+T = TypeVar("T", bound=msgspec.Struct)
 
 #: Of an object that nobody has named yet.
 _UNNAMED: Final = ObjectMeta()
@@ -25,9 +27,13 @@ _UNNAMED: Final = ObjectMeta()
 
 @dataclass_transform(field_specifiers=(msgspec.field,))
 class ModelMeta(msgspec.StructMeta):
-    """Makes the classes of `Model`; `rules` are those that the API server holds its values against."""
+    """Makes the classes of `Model`; `rules` are those that the API server holds its values against.
+
+    Of fields that are `hidden` a `repr` shows at most the keys: it comes into logs, and their values are secret.
+    """
 
     __rules__: tuple[Rule, ...]
+    __hidden__: frozenset[str]
 
     def __new__(
         mcls: type[M],
@@ -37,10 +43,20 @@ class ModelMeta(msgspec.StructMeta):
         /,
         *,
         rules: Iterable[Rule] = (),
+        hidden: Iterable[str] = (),
         **options: Any,
     ) -> M:
-        """Take `rules`; msgspec has the other options of a class (`frozen`, `kw_only`, `forbid_unknown_fields`, …)."""
+        """Take `rules` and `hidden`; msgspec has the other options of a class (`frozen`, `forbid_unknown_fields`, …).
+
+        Raises: ConfigurationError when there is no field that is to be hidden.
+        """
+        if isinstance(hidden, str):
+            raise ConfigurationError(f"{name}: hidden is a list of fields; write hidden=[{hidden!r}]")
         made: M = super().__new__(mcls, name, bases, namespace, **options)
+        secret = frozenset(hidden).union(*(getattr(base, "__hidden__", ()) for base in bases))
+        if unknown := secret.difference(made.__struct_fields__):
+            raise ConfigurationError(f"{name} has no field {min(unknown)!r} to be hidden; {_has(made)}")
+        made.__hidden__ = secret
         inherited = (rule for base in bases for rule in getattr(base, "__rules__", ()))
         made.__rules__ = tuple(dict.fromkeys((*inherited, *rules)))
         return made
@@ -66,6 +82,23 @@ class Model(msgspec.Struct, rename="camel", omit_defaults=True, repr_omit_defaul
 
     Decoding is strict about types (`ValidationError`), fields that are not declared are skipped.
     """
+
+    def __repr__(self) -> str:
+        return super(Model, _masked(self)).__repr__()
+
+    def __rich_repr__(self) -> Any:
+        return super(Model, _masked(self)).__rich_repr__()
+
+
+def _masked(thing: T) -> T:
+    """The same, to be shown: of what is hidden and set with the keys at most."""
+    hidden: frozenset[str] = getattr(type(thing), "__hidden__", frozenset())
+    found = {name: getattr(thing, name) for name in hidden}
+    if masked := {name: value for name, value in found.items() if value not in (None, "", [], {}, msgspec.UNSET)}:
+        thing = copy.copy(thing)
+        for name, value in masked.items():
+            msgspec.structs.force_setattr(thing, name, dict.fromkeys(value, ...) if isinstance(value, dict) else ...)
+    return thing
 
 
 class KindMeta(ModelMeta):
@@ -129,7 +162,11 @@ def _explain_unknown(cls: type[msgspec.Struct], name: str) -> str:
         return f"{said}: it is of its metadata; write {cls.__name__}(NAME, …){more}"
     if near := difflib.get_close_matches(name, known, 1):
         return f"{said}; did you mean {near[0]!r}?"
-    return f"{said}; it has {', '.join(known) or 'none'}"
+    return f"{said}; {_has(cls)}"
+
+
+def _has(cls: Any) -> str:
+    return f"it has {', '.join(cls.__struct_fields__) or 'none'}"
 
 
 def resource_of(kind: type[Kind] | Kind) -> Resource:

@@ -10,6 +10,7 @@ import msgspec
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds.markers import Doc, Format, Length, ListType, OneOf, Pattern, Range, Rule
+from shardsdk.kinds.wire import encode
 
 #: A schema as it is built; also what a field's markers are written into.
 Schema = dict[str, Any]
@@ -61,7 +62,8 @@ def constrain(schema: Schema, markers: Iterable[Any], where: str) -> None:
                     _only(schema, where, "Pattern", ("string",))
                 schema["pattern"] = expression
             case OneOf(values=values):
-                schema["enum"] = list(values)
+                schema["enum"] = list(map(encode, values))
+                _check_values(schema, where, schema["enum"])
             case Format(name=name):
                 _only(schema, where, "Format", ("string", *_NUMBERS))
                 schema["format"] = name
@@ -170,6 +172,24 @@ def _measure_bytes(schema: Schema, low: int | None, high: int | None) -> tuple[i
     if ends:
         schema.setdefault("allOf", []).extend(ends)
     return least, most
+
+
+def _check_values(schema: Schema, where: str, values: Iterable[Any]) -> None:
+    """Raises: ConfigurationError for one that no value of that type equals."""
+    type_ = schema.get("type", "")
+    for value in values:
+        # To JSON true is no number, and 1.0 an integer.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = {
+            "string": isinstance(value, str),
+            "integer": is_number and float(value).is_integer(),
+            "number": is_number,
+            "boolean": isinstance(value, bool),
+            "array": isinstance(value, list),
+            "object": isinstance(value, dict),
+        }
+        if value is not None and not fits.get(type_, True):
+            raise ConfigurationError(f"{where}: OneOf has {value!r}, this is {type_}")
 
 
 def _only(schema: Schema, where: str, marker: str, types: tuple[str, ...]) -> None:

@@ -60,6 +60,7 @@ class CustomResourceMeta(KindMeta):
         categories: Iterable[str] = (),
         columns: Iterable[Column] = (),
         rules: Iterable[Rule] = (),
+        hidden: Iterable[str] = (),
         scale: Scale | None = None,
         storage: bool | None = None,
         served: bool = True,
@@ -73,7 +74,7 @@ class CustomResourceMeta(KindMeta):
         _check_names(name, group, version, kind, plural, scope)
         parts = _parts_of(name, namespace)
         _add_fields(name, namespace, parts)
-        made = super().__new__(mcls, name, bases, namespace, rules=rules)
+        made = super().__new__(mcls, name, bases, namespace, rules=rules, hidden=hidden)
         resource = Resource(group, version, plural, kind, namespaced=scope == "Namespaced")
         made.resource = resource  # type: ignore[attr-defined]
         made.__declaration__ = Declaration(
@@ -106,8 +107,8 @@ class CustomResource(Kind, Generic[SpecT, StatusT], metaclass=CustomResourceMeta
 
     Class keywords: `group` and `version`; `kind`, `plural` and `singular` where they do not follow from the class's
     name; `scope` ("Namespaced" or "Cluster"), `short_names`, `categories`, `columns` (of `kubectl get`, beside those
-    on fields), `rules` (CEL), `scale`; of several versions `storage=True` on the one that is stored, `served=False`
-    and `deprecated="what to use instead"`.
+    on fields), `rules` (CEL), `hidden` (fields of which a `repr` shows no values), `scale`; of several versions
+    `storage=True` on the one that is stored, `served=False` and `deprecated="what to use instead"`.
 
     An object that has no status yet shows one with all fields at their defaults; with `CustomResource[Spec, Status |
     None]` it shows `None`.

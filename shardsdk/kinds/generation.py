@@ -25,6 +25,9 @@ OUTSIDE: Final = {
     "Resource": "shardsdk",
 }
 
+#: Fields that are secret, by group and kind: no OpenAPI tells.
+_HIDDEN: Final = {("", "Secret"): {"data", "string_data"}}
+
 
 def openapi_path(group: str, version: str) -> str:
     """Where an API server has the OpenAPI v3 of a group and version; the core group is empty."""
@@ -68,7 +71,10 @@ def render_module(
 def render_class(made: ClassText, known: Mapping[str, ClassText]) -> str:
     """The text of a class."""
     base = "Kind" if made.resource else "Model"
-    lines = [f"class {made.name}({base}, kw_only=True):", _docstring(made.doc or f"{made.name} of the API.")]
+    secret = _HIDDEN.get((made.resource.group, made.resource.kind), set()) if made.resource else set()
+    hidden = ", ".join(f'"{each.name}"' for each in made.fields if each.name in secret)
+    options = f"kw_only=True, hidden=[{hidden}]" if hidden else "kw_only=True"
+    lines = [f"class {made.name}({base}, {options}):", _docstring(made.doc or f"{made.name} of the API.")]
     if made.resource:
         lines += ["", f"    resource: ClassVar[Resource] = {_resource(made.resource)}"]
     lines += [""] if made.fields else []

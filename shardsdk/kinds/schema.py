@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import inspect
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -24,6 +26,7 @@ from shardsdk.kinds.constraints import BASE64, Schema, check_null_of_enum, const
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.markers import Column, ColumnType
 from shardsdk.kinds.wire import encode
+from shardsdk.kinds.zones import WITHOUT_ZONE
 from shardsdk.protocol.objects import SlimMeta
 
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
@@ -131,8 +134,9 @@ def object_schema(model: Any, walk: Walk) -> Schema:
         fields = list(fields_of(model))
     except NameError as error:
         raise ConfigurationError(
-            f"{walk.place}: a field of {model.__name__} has a type that is not known here ({error}): define it in the"
-            " module, above the custom resource"
+            f"{walk.place}: {_field_with(str(error.name), model)} has a type that is not known when the program runs"
+            f" ({error}): define it in the module, above the custom resource; what is imported under `if TYPE_CHECKING`"
+            " is not there"
         ) from error
     for field in fields:
         schema["properties"][field.name] = _field_schema(field, inside.into(field.name))
@@ -141,6 +145,16 @@ def object_schema(model: Any, walk: Walk) -> Schema:
     if rules := rules_of(getattr(model, "__rules__", ())):
         schema["x-kubernetes-validations"] = rules
     return schema
+
+
+def _field_with(name: str, model: Any) -> str:
+    """The field of `model` whose annotation has that name in it."""
+    with suppress(NameError):  # Python 3.14 reads none of them then
+        for base in model.__mro__:
+            for field, annotation in inspect.get_annotations(base).items():
+                if isinstance(annotation, str) and re.search(rf"\b{re.escape(name)}\b", annotation):
+                    return f"the field {field} of {model.__name__}"
+    return f"a field of {model.__name__}"
 
 
 def _tag_of(model: Any, walk: Walk) -> Schema:
@@ -161,6 +175,8 @@ def _field_schema(field: Field, walk: Walk) -> Schema:
     schema = schema_of(field.type, walk, none_is_absent=not field.required and field.default is None)
     if field.required or field.default is None or field.default is msgspec.UNSET:
         return schema
+    if isinstance(field.default, datetime.datetime) and field.default.tzinfo is None:
+        raise ConfigurationError(f"{walk.place}: the default {WITHOUT_ZONE}")
     default = encode(field.default)
     if default in ("", [], {}) and not (default == {} and _has_defaults(schema)):
         return schema

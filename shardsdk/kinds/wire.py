@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from shardsdk.kinds.base import Kind, resource_of
+from shardsdk.kinds.zones import check_zones
 
 #: What may have others in it.
 _NESTED: Final = (dict, list, tuple)
@@ -21,7 +22,7 @@ def body_of(thing: Kind) -> dict[str, Any]:
     A spec that is empty stays where the class requires one, or has None for an object without it; one that is None,
     where the class requires one.
 
-    Raises: ConfigurationError for a class that is bound to no resource.
+    Raises: ConfigurationError for a class that is bound to no resource, and for a datetime without a time zone.
 
     >>> from shardsdk.protocol.objects import Resource
     >>> class Widget(Kind):
@@ -34,6 +35,7 @@ def body_of(thing: Kind) -> dict[str, Any]:
         raise TypeError(f"body_of takes an object: {thing.__name__}(name, …), not the class")
     resource = resource_of(thing)
     fields = encode(thing)
+    check_zones(type(thing), fields)
     spec, default = fields.get("spec"), _default_of(thing, "spec")
     if default is not msgspec.NODEFAULT and (spec is None or (spec == {} and default is not None)):
         fields.pop("spec", None)
@@ -161,7 +163,7 @@ def dump_model(value: Any) -> Any:
     if hasattr(value, "model_dump"):  # pydantic's, and so those of the kubernetes package
         whole, sent = (value.model_dump(mode="json", by_alias=True, exclude_none=each) for each in (False, True))
         return _as_sent(value, whole, sent)
-    raise NotImplementedError(f"cannot send {value!r}: neither msgspec nor model_dump knows it")
+    raise NotImplementedError(f"cannot send a {type(value).__qualname__}: neither msgspec nor model_dump knows it")
 
 
 def _as_sent(value: Any, whole: Any, sent: Any) -> Any:

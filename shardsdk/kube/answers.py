@@ -6,6 +6,7 @@ It says what was attempted, on what, and what the reader can do; whether to try 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -29,8 +30,20 @@ from shardsdk.errors import (
 )
 from shardsdk.protocol.objects import RBAC_GROUP
 
-#: A message longer than this is cut: the API server repeats whole selectors and objects in some.
-MESSAGE_MAX_CHARACTERS: Final = 1_000
+#: A message longer than this is cut in the middle: the API server repeats whole selectors in some, and says what is
+#: wrong with them last.  With what is put before it, it is to fit into an Event.
+MESSAGE_MAX_CHARACTERS: Final = 800
+#: So is what of it errors carry, which may be kept for long: the problems of some 2,000 fields, each of 120 characters.
+SAID_MAX_CHARACTERS: Final = 256 * 1024
+#: How much of what is cut is its end.
+_END_SHARE: Final = 0.375
+
+#: The object that a patch would have made, or a strategic merge patch itself, as a JSON text or as Go writes a map: it
+#: may be a Secret.  Source: apiserver, pkg/endpoints/handlers/patch.go, applyPatchToCurrentObject, applyPatchToObject.
+_OBJECT: Final = re.compile(r'(?<=Invalid value: )"(?:\{|map\[)(?:[^"\\]|\\.?)*+"?')
+#: What an apply has where the schema has something of another type; the next problem is on another line.
+#: Source: structured-merge-diff, typed/validate.go.
+_VALUE: Final = re.compile(r"(?<=, got )&.*?(?=\n  \.|\Z)", re.DOTALL)
 
 #: A watch that asks for a version the API server has not reached (restored from
 #: a backup, or behind another one).  Source: apimachinery, meta/v1.CauseTypeResourceVersionTooLarge.
@@ -46,6 +59,10 @@ _DENIAL: Final = ("admission webhook ", " denied the request")
 #: How etcd says that an object is too large, by 500: the first is its server's limit, the other its client's.
 #: Source: etcd, api/v3rpc/rpctypes.ErrGRPCRequestTooLarge; gRPC for Go.
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
+#: How begins, by 500, what is said of an applied object that does not fit its schema, or whose conversion fails (by a
+#: webhook that is away, perhaps); that is found before admission.
+#: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go, Apply.
+_UNFIT: Final = ("failed to create typed patch object (", "failed to convert new object (")
 
 #: The verbs that change an object that is there; its answer names it if it is not, or what it cannot be without.
 _CHANGING_ONE: Final = ("patch", "update")
@@ -141,8 +158,9 @@ def explain_status(target: Target, status: Status, *, retry_after_seconds: float
     """The error for a Status, whether it came as an answer or inside a watch."""
     details = status.details or StatusDetails()
     pause = retry_after_seconds if retry_after_seconds is not None else _finite(details.retry_after_seconds)
-    said = status.message[:MESSAGE_MAX_CHARACTERS] or "no message"
-    message = f"{target}: {status.code} {status.reason or 'without reason'}: {said}"
+    said = _cut(_without_objects(status.message), SAID_MAX_CHARACTERS)
+    shown = _cut(said, MESSAGE_MAX_CHARACTERS) or "no message"
+    message = f"{target}: {status.code} {status.reason or 'without reason'}: {shown}"
     leaf = _leaf(target, status)
     if leaf is Forbidden and status.code == 404 and not _is_denial(status):
         message += f" — {NO_ROLE if target.group == RBAC_GROUP else _WITHOUT_ANOTHER}"
@@ -155,7 +173,19 @@ def explain_status(target: Target, status: Status, *, retry_after_seconds: float
         message += " — the API server does not serve this type; install its CustomResourceDefinition"
     elif leaf is NotFound and target.resource.endswith("/status"):
         message += " — or the kind has no status subresource (`subresources: {status: {}}` in its CRD)"
-    return leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause)
+    return leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause, said=said)
+
+
+def _without_objects(message: str) -> str:
+    """A message that goes to logs and Events, where nobody's Secret belongs."""
+    return _VALUE.sub("another value", _OBJECT.sub("(the object)", message))
+
+
+def _cut(message: str, longest: int) -> str:
+    if len(message) <= longest:
+        return message
+    end = int(longest * _END_SHARE)
+    return f"{message[: longest - end]} […] {message[-end:]}"
 
 
 def _is_unserved(status: Status) -> bool:
@@ -181,9 +211,10 @@ def _is_denial(status: Status) -> bool:
     return status.message.startswith(begin) and then in status.message
 
 
-def _is_too_large(status: Status) -> bool:
-    """Whether that is why a write failed; else than after other 500s nothing of it was executed, nor ever will be."""
-    return status.code == 500 and any(said in status.message for said in _TOO_LARGE)
+def _is_unexecuted(status: Status) -> bool:
+    """Whether it says that a write is too large or unfit: nothing of it was executed, nor will be, as a rule."""
+    too_large = any(said in status.message for said in _TOO_LARGE)
+    return status.code == 500 and (too_large or status.message.startswith(_UNFIT))
 
 
 def _leaf(target: Target, status: Status) -> type[ApiError]:
@@ -203,7 +234,7 @@ def _leaf(target: Target, status: Status) -> type[ApiError]:
             return Forbidden
         case code, _ if code in _BY_STATUS:
             return _BY_STATUS[code]
-        case code, _ if 400 <= code < 500 or _is_too_large(status):
+        case code, _ if 400 <= code < 500 or _is_unexecuted(status):
             return BadRequest
         case _:
             return ServerError

@@ -31,9 +31,11 @@ from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, 
 
 T = TypeVar("T", default=PartialObject)
 
-#: Default for `model`: the metadata that sharding reads.  `Any`, because a type
-#: variable cannot have a typed default value.
-PARTIAL: Final[Any] = PartialObject
+#: Default for `model`: the metadata that sharding reads.  As the default of a `type[T]`
+#: it has type checkers take T for PartialObject where no model is given; that it is no
+#: default for any other T is ignored where it stands (overloads would say it too, twice
+#: for each verb).
+PARTIAL: Final[type[PartialObject]] = PartialObject
 
 #: Default silence limit of a watch.  The API server sends a bookmark about once
 #: a minute, so a watch that says nothing for longer is taken for dead.
@@ -132,7 +134,7 @@ class Operation(Generic[T]):
     namespace: str | None
     body: Body | None = None
     fences: tuple[Fence, ...] | None = None
-    model: type[T] = PARTIAL
+    model: type[T] = PARTIAL  # type: ignore[assignment]
     metadata_only: bool = True
     kind: PatchKind = PatchKind.MERGE
     subresource: str = ""
@@ -157,7 +159,7 @@ class Selection(Generic[T]):
     resource: Resource
     namespace: str | None = None
     selector: Selector = _EVERYTHING
-    model: type[T] = PARTIAL
+    model: type[T] = PARTIAL  # type: ignore[assignment]
     metadata_only: bool = True
 
 
@@ -277,7 +279,7 @@ class Api:
         name: str,
         namespace: str | None = None,
         *,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
         timeout_seconds: float | None = None,
     ) -> T:
@@ -300,7 +302,7 @@ class Api:
         name: str,
         namespace: str | None = None,
         *,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
     ) -> T | None:
         """One object, consistently, with nothing but the `list` permission; `None`: there is none."""
@@ -319,7 +321,7 @@ class Api:
         *,
         selector: Selector = _EVERYTHING,
         limit: int = PAGE_OBJECTS,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
         on_version: Callable[[str], None] | None = None,
         on_unfit: Callable[[Unfit], None] | None = None,
@@ -339,7 +341,7 @@ class Api:
         namespace: str | None = None,
         *,
         selector: Selector = _EVERYTHING,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
         batch: int = PAGE_OBJECTS,
     ) -> AsyncIterator[list[T]]:
@@ -359,7 +361,7 @@ class Api:
         selector: Selector = _EVERYTHING,
         resource_version: str | None = None,
         initial_events: bool = False,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
         silence_seconds: float = SILENCE_SECONDS,
         timeout_seconds: int | None = None,
@@ -388,7 +390,7 @@ class Api:
         body: Mapping[str, Any],
         namespace: str | None = None,
         *,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         fences: Sequence[Fence] = (),
         field_manager: str | None = None,
         timeout_seconds: float | None = None,
@@ -422,7 +424,7 @@ class Api:
         *,
         kind: PatchKind = PatchKind.MERGE,
         subresource: str = "",
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
         fences: Sequence[Fence] = (),
         field_manager: str | None = None,
@@ -458,7 +460,7 @@ class Api:
         namespace: str | None = None,
         *,
         subresource: str = "",
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         fences: Sequence[Fence] = (),
     ) -> T:
         """Replace the object that `body` names; `apiVersion` and `kind` are the resource's unless the body has them.

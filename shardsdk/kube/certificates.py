@@ -1,8 +1,8 @@
 """A client certificate in files that somebody replaces from time to time, as kubelet and cert-manager do.
 
 The files are read again once a minute and when the API server rejects us; new
-connections show the new pair.  A pair that does not fit together (half of it is
-written yet) does not get into the context that connections are made with.
+connections show the new pair.  With a pair that does not fit together (half of it is
+written yet) no context is made for them.
 
 Connections that are open keep the certificate that they were opened with; one
 that is rejected is closed by the transport, and for a minute after a change a
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.authority import AuthorityContext
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import Credentials
 from shardsdk.logs import logger_of
@@ -31,13 +32,13 @@ CERTIFICATE_PERIOD_SECONDS: Final = 60.0
 
 
 def load_pair(context: ssl.SSLContext, certificate: Path | bytes, key: Path | bytes) -> None:
-    """Have new connections of `context` show this pair; each part is a file or PEM.
+    """Have `context`, with which no connection has been made yet, show this pair; each part is a file or PEM.
 
     Raises: OSError when a file cannot be read, or they do not fit each other; ConfigurationError where PEM cannot be
-    written to a file for OpenSSL, which reads nothing else.  `context` keeps what it has then.
+    written to a file for OpenSSL, which reads nothing else.  Make no connection with `context` then.
     """
     if isinstance(certificate, Path) and isinstance(key, Path):
-        _load_files(context, certificate, key)
+        context.load_cert_chain(certificate, key)
         return
     try:
         directory = tempfile.TemporaryDirectory()
@@ -47,10 +48,9 @@ def load_pair(context: ssl.SSLContext, certificate: Path | bytes, key: Path | by
             " have TMPDIR name a directory that is writable (in a pod, an emptyDir in memory)"
         ) from error
     with directory as folder:
-        files = (
-            _in_file(each, Path(folder, name)) for each, name in ((certificate, "client.crt"), (key, "client.key"))
+        context.load_cert_chain(
+            _in_file(certificate, Path(folder, "client.crt")), _in_file(key, Path(folder, "client.key"))
         )
-        _load_files(context, *files)
 
 
 def _in_file(part: Path | bytes, path: Path) -> Path:
@@ -61,19 +61,13 @@ def _in_file(part: Path | bytes, path: Path) -> Path:
     return path
 
 
-def _load_files(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    # A pair that does not fit would break the live context: try it elsewhere first.
-    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key)
-    context.load_cert_chain(certificate, key)
-
-
 class CertificateFiles:
-    """`Credentials` that keep the client certificate of `context` current; the header is that of `others`."""
+    """`Credentials` that have another `context` made once the files have changed; the header is that of `others`."""
 
     __slots__ = ("_certificate", "_changed_at", "_clock", "_context", "_key", "_others", "_read_at", "_text")
 
     def __init__(
-        self, certificate: Path, key: Path, context: ssl.SSLContext, others: Credentials, clock: Clock
+        self, certificate: Path, key: Path, context: AuthorityContext, others: Credentials, clock: Clock
     ) -> None:
         self._certificate = certificate
         self._key = key
@@ -102,8 +96,8 @@ class CertificateFiles:
             text = self._read()
             if text == self._text:
                 return
-            load_pair(self._context, self._certificate, self._key)
-        except (OSError, ValueError) as error:
+            self._context.remake()
+        except (ConfigurationError, OSError, ValueError) as error:
             log.warning("Client certificate not read, the last one is used", extra={"error": str(error)})
             return
         self._text = text

@@ -15,6 +15,7 @@ from shardsdk.kube.api import Api, Fence, ListOptions, Operation, RawRequest, Se
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.kube.decoding import codec_of
 from shardsdk.kube.discovery import Discovery
+from shardsdk.kube.doubts import past_owed
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.reading import Reader
 from shardsdk.kube.server import Access
@@ -49,7 +50,7 @@ class Client(Api):
         super().__init__(self)
         self.access = access
         self._fences: tuple[Fence, ...] = (fence,) if fence is not None else ()
-        clock = clock or SystemClock()
+        self._clock = clock = clock or SystemClock()
         self._sessions = Sessions(
             access,
             user_agent=user_agent or access.user_agent,
@@ -102,5 +103,9 @@ class Client(Api):
         return len(self._sessions.ledger)
 
     async def writes_settled(self) -> None:
-        """Return once every write sent so far is answered, or can no longer be executed."""
+        """Return once every write sent so far is answered, or can no longer be executed.
+
+        So it is for those of the process whose lease this one goes on with.
+        """
         await self._sessions.ledger.settled()
+        await past_owed(self._fences, self._clock)

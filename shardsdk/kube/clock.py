@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from shardsdk.kube.lapses import MACHINE, Lapses
 
@@ -29,7 +30,7 @@ class Clock(Protocol):
         """Wall clock, aware, in UTC; for people and for timestamps in objects, never for decisions."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait; zero or less only gives other tasks a turn."""
         ...
 

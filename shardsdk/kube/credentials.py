@@ -11,7 +11,8 @@ A renewal is no part of the request that needed it: it takes the time it takes (
 may have to log in), and who gives up waiting leaves it alone.  It ends with its event loop.
 
 Safe to share between event loops and threads: one renewal runs at a time, and whoever
-was rejected meanwhile waits for that one.
+was rejected meanwhile waits for that one; but not where its loop is blocked or has stopped,
+since a lease's renewal would wait for what blocks the program.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
@@ -41,6 +42,8 @@ PROVIDER_PERIOD_SECONDS: Final = 60.0
 RENEWAL_PAUSE_SECONDS: Final = 5.0
 #: How long a request waits for the renewal of a token that has run out, by this machine's clock.
 EXPIRED_WAIT_SECONDS: Final = 1.0
+#: A loop that has taken no turn for so long is taken for blocked, and its renewal is not waited for.
+BLOCKED_SECONDS: Final = 0.5
 #: A token is renewed this long before it runs out, or when a fifth of its life is left.
 EXPIRY_MARGIN: Final = timedelta(minutes=5)
 
@@ -61,7 +64,7 @@ class Credentials(Protocol):
 class FixedCredentials:
     """A token or password that stays, or nothing."""
 
-    value: str | None = None
+    value: str | None = field(default=None, repr=False)
 
     async def header(self) -> str | None:
         """What was configured."""
@@ -125,12 +128,27 @@ def bearer(token: str) -> str:
 class Issued:
     """What a provider issued; `expires` None: good until it is rejected."""
 
-    header: str | None
+    header: str | None = field(repr=False)
     expires: datetime | None = None
 
 
 #: Asks the provider; `rejected` says that its last answer no longer works.
 Issue = Callable[[bool], Awaitable[Issued]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Renewal:
+    """One that is under way; its task is that of `loop`.  `ended` never fails."""
+
+    loop: asyncio.AbstractEventLoop
+    ended: Future[None] = field(default_factory=Future)
+
+    def ask(self) -> threading.Event:
+        """Set once its loop takes another turn."""
+        turned = threading.Event()
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(turned.set)
+        return turned
 
 
 class IssuedCredentials:
@@ -146,8 +164,8 @@ class IssuedCredentials:
         self._clock = clock
         self._period_seconds = period_seconds
         self._lock = threading.Lock()
-        #: The one that is under way, in whichever loop; its task is that loop's.
-        self._renewal: Future[None] | None = None
+        #: The last that was begun, while it is under way, in whichever loop.
+        self._renewal: _Renewal | None = None
         #: When the last one ended, well or not.
         self._renewed_at = clock.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -157,36 +175,51 @@ class IssuedCredentials:
         """The token; a due renewal is started beside it, or awaited for a while if it has run out."""
         now = self._clock.now()
         if self._renew_at is not None and now >= self._renew_at:
-            expired = self._issued.expires is not None and now >= self._issued.expires
-            renewal = self._begin(rejected=expired)
-            if expired and renewal is not None:
+            if self._issued.expires is not None and now >= self._issued.expires:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(EXPIRED_WAIT_SECONDS):
-                        await asyncio.wrap_future(renewal)
+                        await self._renewed()
+            else:
+                self._begin(rejected=False)
         return self._issued.header
 
     async def renew(self, rejected: str | None) -> bool:
         """Ask the provider now, unless somebody just did; a new client certificate counts too."""
         before = self._issued
-        if before.header == rejected and (renewal := self._begin(rejected=True)) is not None:
-            await asyncio.wrap_future(renewal)
+        if before.header == rejected:
+            await self._renewed()
         return self._issued is not before or before.header != rejected
 
-    def _begin(self, *, rejected: bool) -> Future[None] | None:
-        """The renewal that is under way, begun now if none is; `None`: one has just been.  It never fails."""
+    async def _renewed(self) -> None:
+        """Wait until what no longer works is renewed, unless it has just been."""
+        renewal = self._begin(rejected=True)
+        while renewal is not None:
+            turned = renewal.ask()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BLOCKED_SECONDS):
+                    await asyncio.wrap_future(renewal.ended)
+                    return
+            if not turned.is_set():
+                renewal = self._begin(rejected=True, instead_of=renewal)
+
+    def _begin(self, *, rejected: bool, instead_of: _Renewal | None = None) -> _Renewal | None:
+        """The renewal that is under way, begun now if none is but `instead_of`; `None`: one has just been."""
         with self._lock:
-            if self._renewal is not None:
-                return self._renewal
+            going = self._renewal
+            if going is not None and going is not instead_of and not going.loop.is_closed():
+                return going
             if self._clock.monotonic() - self._renewed_at < RENEWAL_PAUSE_SECONDS:
                 return None
-            renewal = self._renewal = Future()
-            renewal.set_running_or_notify_cancel()  # now nobody who is cancelled cancels it
+            renewal = self._renewal = _Renewal(asyncio.get_running_loop())
+            renewal.ended.set_running_or_notify_cancel()  # now nobody who is cancelled cancels it
 
         def renewed(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            self._renewed_at = self._clock.monotonic()
-            self._renewal = None
-            renewal.set_result(None)
+            with self._lock:
+                self._renewed_at = self._clock.monotonic()
+                if self._renewal is renewal:
+                    self._renewal = None
+            renewal.ended.set_result(None)
 
         task = asyncio.ensure_future(self._ask(rejected=rejected))
         self._tasks.add(task)

@@ -25,7 +25,7 @@ from shardsdk.kinds.base import Kind
 from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.identity import identify
-from shardsdk.logs import logger_of
+from shardsdk.logs import describe_error, logger_of
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject
 
 log: Final = logger_of(__name__)
@@ -106,7 +106,7 @@ def metadata_of(thing: object) -> ObjectMeta:
     )
 
 
-def unfit_of(thing: object, error: Exception, *, gone: bool = False) -> Unfit:
+def unfit_of(thing: object, error: BaseException, *, gone: bool = False) -> Unfit:
     """What can be said of an object that does not fit, given as it came (a dict) or as it was decoded."""
     why = str(error) if isinstance(error, msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
     known = thing if not isinstance(thing, dict) or isinstance(thing.get("metadata"), dict) else {}
@@ -289,7 +289,7 @@ def build_model(model: Any, value: object) -> object:
     try:
         return build(value)
     except Exception as error:  # msgspec says where, but only of these
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+        raise ValueError(describe_error(error)) from None  # a traceback would quote values
 
 
 def _judge_misfit(target: Target, line: bytes, error: Exception) -> WatchEvent[Any] | None:

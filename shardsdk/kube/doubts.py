@@ -1,9 +1,10 @@
-"""Holds that are doubted: the clock may have missed some time, and a renewal, due at once, will tell."""
+"""Holds that are doubted, since the clock may have missed some time, and what a hold owes to the one before it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -50,6 +51,16 @@ async def past_doubts(attempt: Callable[[float], Awaitable[R]], clock: Clock, se
             await clock.sleep(DOUBT_SECONDS)
 
 
+async def past_owed(fences: Iterable[Fence], clock: Clock) -> None:
+    """Wait until no write can be executed any more that a process before this one had sent under the same lease.
+
+    A fence that goes on with what another process held says until when in `owed_until`.
+    """
+    until = max((float(getattr(each, "owed_until", -math.inf)) for each in fences), default=-math.inf)
+    while (left := until - clock.monotonic()) > 0:
+        await clock.sleep(left)
+
+
 def check_open(fence: Fence, otherwise: str) -> None:
     """Raises: FenceDoubted when the fence may be open again in a moment, LeaseLost when it is shut for good."""
     remaining, doubted = ask_fence(fence)
@@ -63,7 +74,7 @@ async def end_in_doubt(fence: Fence, clock: Clock, end: Callable[[], object], ag
     """Call `end` while a hold has run out by what the clock is found to have missed, `again` once that is dispelled.
 
     By then another may work on the same.  Whether one does the next renewal tells, which is due at once; what goes
-    on until it is answered could write nothing, but would be at work beside that other.  `end` is called again and
+    on until it is answered could write nothing, but would be at work beside that other.  Both are called again and
     again, since a renewal may leave part of the doubt.  Runs until cancelled.
     """
     missed = asyncio.Event()
@@ -73,14 +84,20 @@ async def end_in_doubt(fence: Fence, clock: Clock, end: Callable[[], object], ag
         while True:
             await missed.wait()
             missed.clear()
-            while is_doubted(fence):
-                if (left := fence.remaining()) <= 0:
+            ended = False
+            while True:
+                left, doubted = ask_fence(fence)
+                if left > 0:
+                    ended = False
+                    again()
+                elif doubted:
+                    ended = True
                     end()
+                if not doubted and not ended:
+                    break
                 with suppress(TimeoutError):
                     async with asyncio.timeout(max(left, DOUBT_SECONDS)):
                         await missed.wait()
                 missed.clear()
-            if fence.remaining() > 0:
-                again()
     finally:
         unsubscribe()

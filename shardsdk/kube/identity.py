@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import NoneType
+from typing import Final, NamedTuple
 
 from shardsdk.kinds.base import Kind
 from shardsdk.protocol.objects import PartialObject
+
+#: Of these a message shows what they are.
+_PLAIN: Final = (NoneType, bool, int, float)
 
 
 class Identity(NamedTuple):
@@ -37,3 +41,20 @@ def identify(thing: object) -> Identity:
         getattr(found, "uid", None) or "",
         getattr(found, "resource_version", None) or "",
     )
+
+
+def describe_given(thing: object) -> str:
+    """What a function of the user's has given, for messages: its type, and which object; never what is in it.
+
+    Messages come into Events, logs and answers, and what was given may be a Secret, or a text out of one.
+    """
+    if type(thing) in _PLAIN:
+        return repr(thing)
+    if isinstance(thing, type):
+        return f"the class {thing.__qualname__}"
+    called = type(thing).__qualname__
+    text = f"{'an' if called[0] in 'AEIOUaeiou' else 'a'} {called}"
+    if not isinstance(thing, PartialObject | Kind):
+        return text
+    who = identify(thing)
+    return f"{text} ({f'{who.namespace}/' if who.namespace else ''}{who.name})" if who.name else text

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ from urllib.parse import quote
 import yaml
 
 from shardsdk.errors import ConfigurationError
+from shardsdk.kube.authority import AuthorityContext
 from shardsdk.kube.certificates import CertificateFiles, load_pair
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.credentials import (
@@ -54,7 +55,7 @@ class _Loader(yaml.SafeLoader):
 class _Entry:
     """A context, a cluster or a user, and the file that has it."""
 
-    content: Mapping[str, Any]
+    content: Mapping[str, Any] = field(repr=False)
     file: Path = Path()
 
     @property
@@ -154,9 +155,10 @@ def _existing(paths: str, origin: str) -> list[Path]:
 def _read(path: Path) -> _Entry:
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except yaml.MarkedYAMLError as error:  # its own words take six lines
-        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        raise ValueError(f"{path} is no YAML, {error.problem} in line {line}") from error
+    except yaml.MarkedYAMLError as error:  # its own words quote what is there, which may be a password
+        mark = error.problem_mark
+        where = "" if mark is None else f": look at line {mark.line + 1}, column {mark.column + 1}"
+        raise ValueError(f"{path} is no YAML{where}") from None
     if content is not None and not isinstance(content, dict):
         raise ValueError(f"{path} is no kubeconfig")
     return _Entry(content or {}, path.absolute())
@@ -252,7 +254,9 @@ async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) ->
         plugin = providers.ExecPlugin(settings, user.base, origin, told)
         issued: Credentials = IssuedCredentials(plugin.issue, await plugin.issue(False), clock)
         server = replace(server, client_certificate=partial(plugin.attach, configured=server.client_certificate))
-        return make_access(server, namespace=chosen.namespace, origin=origin, credentials=issued)
+        access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=issued)
+        plugin.follow(_remade(access).remake)
+        return access
     credentials = await _credentials(user, origin, clock)
     access = make_access(server, namespace=chosen.namespace, origin=origin, credentials=credentials)
     if user.text("client-certificate-data") or user.text("client-key-data"):
@@ -260,7 +264,12 @@ async def _access(server: Server, chosen: _Chosen, origin: str, clock: Clock) ->
     certificate, key = user.path("client-certificate"), user.path("client-key")
     if certificate is None or key is None:
         return access
-    return replace(access, credentials=CertificateFiles(certificate, key, access.ssl, credentials, clock))
+    return replace(access, credentials=CertificateFiles(certificate, key, _remade(access), credentials, clock))
+
+
+def _remade(access: Access) -> AuthorityContext:
+    assert isinstance(access.ssl, AuthorityContext)  # as of everybody who shows a certificate
+    return access.ssl
 
 
 def _providers(origin: str) -> ModuleType:

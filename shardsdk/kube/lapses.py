@@ -17,9 +17,13 @@ Guarantees (tests/unit/shardsdk/kube/test_lapses.py, as properties):
   since the answer that it was found by comparing with.
 - Clocks that are merely set right, however fast (chrony), are no stop.
 - Several API servers behind one address whose clocks differ, or one whose clock is
-  set forward, are mistaken for a stop at most once for each connection and once a
-  `STRANGERS_SECONDS` for new ones; one such mistake shortens a hold until its next
-  renewal, which is due at once, and cannot lose the lease.
+  set forward, are mistaken for a stop at most once in `STEADY_SECONDS` for each clock
+  behind each connection, and once a `STRANGERS_SECONDS` for new connections; one such
+  mistake shortens a hold until its next renewal, which is due at once, and cannot lose
+  the lease.  Over a connection whose clocks were found to differ a stop is noticed when
+  it is longer than that explains (`ServerClock.hides_seconds`), and any stop again once none
+  has gone back for `STEADY_SECONDS`.
+- A process that is forked while others compare goes on comparing by itself.
 
 Refuses: to set anything back; what was found missing stays missing, and only what
 is found after a moment counts from then on.
@@ -28,11 +32,15 @@ is found after a moment counts from then on.
 from __future__ import annotations
 
 import asyncio
+import math
+import os
+import sys
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from threading import RLock
 from typing import Final, NamedTuple
 
 #: A `Date` has whole seconds, so what it says may be late by so much.
@@ -47,6 +55,8 @@ DRIFT: Final = 0.17
 MEMORY_SECONDS: Final = 60.0
 #: How often an answer over a new connection may count as a sign of a stop.
 STRANGERS_SECONDS: Final = 60.0
+#: For so long a step back tells that a step forward over the same connection may have been another clock's.
+STEADY_SECONDS: Final = 300.0
 #: Connections remembered.  Source: more than `sessions.CONNECTIONS` has in lanes with short requests.
 MAX_REMEMBERED: Final = 256
 
@@ -54,9 +64,12 @@ MAX_REMEMBERED: Final = 256
 class Lapses:
     """How many seconds this process has missed in all; listeners are told of more, on whatever thread found them."""
 
-    __slots__ = ("_listeners", "least", "seconds")
+    __slots__ = ("_listeners", "comparing", "least", "seconds")
 
     def __init__(self) -> None:
+        #: Held from the look at `least` until what was found by it is noted: two clients in two threads that find one
+        #: stop would both note it.
+        self.comparing: RLock = RLock()
         #: At most so many: what a hold is shorter by.
         self.seconds: float = 0.0
         #: About so many, and rather fewer: what clocks are compared by.
@@ -65,8 +78,9 @@ class Lapses:
 
     def note(self, seconds: float, most: float = 0.0) -> None:
         """About so many more were missed, and `most` at most."""
-        self.least += seconds
-        self.seconds += max(seconds, most)
+        with self.comparing:
+            self.least += seconds
+            self.seconds += max(seconds, most)
         for listener in tuple(self._listeners):
             listener()
 
@@ -85,9 +99,15 @@ class Lapses:
 
         return self.subscribe(post)
 
+    def forked(self) -> None:
+        """This process was forked, and the thread that was comparing just then is not here to give the lock back."""
+        self.comparing = RLock()
+
 
 #: Those of this machine.
 MACHINE: Final = Lapses()
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=MACHINE.forked)
 
 
 def lapses_of(clock: object) -> Lapses:
@@ -113,9 +133,10 @@ class _Heard:
     at: float
     least: float
     most: float
-    #: It told of a stop, and then of the time before again: there are several clocks behind it.
-    raised: bool = False
-    mixed: bool = False
+    #: Until then a step back means that there are several clocks behind it: it has told of a stop, or they have shown.
+    unsteady_until: float = -math.inf
+    #: By how many seconds those differ at most; a step forward that is no longer is no stop.
+    apart: float = 0.0
 
 
 class ServerClock:
@@ -125,12 +146,33 @@ class ServerClock:
     so that a stop which one client has noticed is none for the others.
     """
 
-    __slots__ = ("_heard", "_last", "_strangers_at")
+    __slots__ = ("_heard", "_last", "_strangers_at", "apart")
 
     def __init__(self) -> None:
+        #: By how many seconds, at most, the clocks behind one connection were found to differ.
+        self.apart: float = 0.0
         self._heard: dict[Hashable, _Heard] = {}
         self._last: _Heard | None = None
-        self._strangers_at = float("-inf")
+        self._strangers_at = -math.inf
+
+    @property
+    def hides_seconds(self) -> float:
+        """A stop that is no longer may go unnoticed.
+
+        What shows of it is less by what the clocks differ by, if one that is behind answers next, and as much is
+        explained by their difference.
+        """
+        return 2 * self.apart + NOTICED_SECONDS
+
+    def compare(
+        self, connection: Hashable, sent: float, monotonic: Callable[[], float], date: float, lapses: Lapses
+    ) -> Missed:
+        """As `heard`, for an answer that has just come, and note in `lapses` what was missed; from any thread."""
+        with lapses.comparing:
+            missed = self.heard(connection, sent, monotonic() + lapses.least, date)
+            if missed.seconds:
+                lapses.note(*missed)
+        return missed
 
     def heard(self, connection: Hashable, sent: float, answered: float, date: float) -> Missed:
         """An answer with this `Date` (seconds since any epoch) came over `connection`: how much was missed.
@@ -153,21 +195,25 @@ class ServerClock:
         """What is known after an answer, and how much was missed before it."""
         drift = DRIFT * max(now.at - before.at, 0.0)
         least, most = before.least - drift, before.most + drift
-        if not stranger:
-            now.raised, now.mixed = before.raised, before.mixed
+        if not stranger and now.at < before.unsteady_until:
+            now.unsteady_until, now.apart = before.unsteady_until, before.apart
         if now.least > most + TOLERANCE_SECONDS:
             missed = now.least - most + RESOLUTION_SECONDS
             if stranger:
                 if now.at - self._strangers_at < STRANGERS_SECONDS:
                     return now, NOTHING
                 self._strangers_at = now.at + missed
-            elif now.mixed:
+            elif now.least - most <= now.apart:
                 return now, NOTHING
             # By the time that counts what was missed, it was as far ahead as before.
-            heard = _Heard(now.at + missed, now.least - missed, now.most - missed, raised=True, mixed=False)
-            return heard, Missed(missed, now.most - least)
+            at = now.at + missed
+            heard = _Heard(at, now.least - missed, now.most - missed, at + STEADY_SECONDS, now.apart)
+            return heard, Missed(missed, now.most - least + now.apart)
         if now.most < least - TOLERANCE_SECONDS:
-            now.mixed = now.raised
+            if now.at < now.unsteady_until:
+                now.unsteady_until = now.at + STEADY_SECONDS
+                now.apart = max(now.apart, most - now.least)
+                self.apart = max(self.apart, now.apart)
             return now, NOTHING
         if not stranger:
             now.least, now.most = max(now.least, least), min(now.most, most)

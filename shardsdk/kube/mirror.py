@@ -9,6 +9,7 @@ what is the reflector's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -26,6 +27,8 @@ from shardsdk.protocol.objects import ObjectMeta, PartialObject
 log: Final = logger_of(__name__)
 
 T = TypeVar("T")
+#: What is asked about any kind can be asked about one.
+T_co = TypeVar("T_co", covariant=True)
 
 
 class EventKind(Enum):
@@ -38,7 +41,7 @@ class EventKind(Enum):
     GENERIC = "generic"
 
 
-class Delta(msgspec.Struct, Generic[T], frozen=True):
+class Delta(msgspec.Struct, Generic[T_co], frozen=True):
     """One change of the store.
 
     `object` is what the store holds now; for DELETED it is the object as it was
@@ -47,8 +50,8 @@ class Delta(msgspec.Struct, Generic[T], frozen=True):
     """
 
     kind: EventKind
-    object: T
-    old: T | None
+    object: T_co
+    old: T_co | None
     initial: bool
 
 
@@ -115,7 +118,7 @@ class Mirror(Generic[T]):
         gone = event.kind is WatchKind.DELETED or (self._keep is not None and not self._keep(thing))
         try:
             shown = thing if self._transform is None else self._transform(thing)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self._refuse(thing, error, listing, gone=gone)
             return
         if gone:
@@ -178,7 +181,7 @@ class Mirror(Generic[T]):
                 old = None
         try:
             self.store.put(key, thing)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self._refuse(thing, error, listing)
             return
         before = self._unfit.pop(key, None)
@@ -194,7 +197,7 @@ class Mirror(Generic[T]):
 
     # -- what cannot be shown ---------------------------------------------------
 
-    def _refuse(self, thing: T, error: Exception, listing: Listing | None, *, gone: bool = False) -> None:
+    def _refuse(self, thing: T, error: BaseException, listing: Listing | None, *, gone: bool = False) -> None:
         """A function of the user's does not bear the object."""
         unfit = unfit_of(thing, error, gone=gone)
         extra = {"reflector": self._name, "namespace": unfit.metadata.namespace, "object": unfit.metadata.name}
@@ -256,13 +259,16 @@ def _says_the_same(old: object, new: object) -> bool:
         return True
     try:
         return bool(old == new)
-    except Exception:  # the user's own comparison
+    except (Exception, asyncio.CancelledError):  # the user's own comparison
         return True
 
 
 def contain(function: Callable[[], None], name: str) -> None:
-    """Call what the reflector's owner gave it; whatever that raises must not stop the news."""
+    """Call what the reflector's owner gave it; whatever that raises must not stop the news.
+
+    Also a `CancelledError`: no task is cancelled while it runs a plain function, so this is one of the function's own.
+    """
     try:
         function()
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         log.exception("A reflector's handler failed, it goes on with the next event", extra={"reflector": name})

@@ -15,7 +15,6 @@ import base64
 import json
 import os
 import ssl
-import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,7 +81,7 @@ class AuthProvider:
 class ExecPlugin:
     """A command that issues tokens or client certificates (client.authentication.k8s.io)."""
 
-    __slots__ = ("_cluster", "_context", "_description", "_hint", "_lock", "_node", "_pair")
+    __slots__ = ("_cluster", "_description", "_hint", "_node", "_on_pair", "_pair")
 
     def __init__(
         self, plugin: Mapping[str, Any], base: Path, origin: str, cluster: Mapping[str, Any] | None = None
@@ -94,18 +93,19 @@ class ExecPlugin:
         self._hint = " ".join(str(plugin.get("installHint") or "").split())
         self._cluster = cluster
         self._description = f"{origin}: exec plugin {command!r}"
-        self._context: ssl.SSLContext | None = None
         self._pair: tuple[str, str] | None = None
-        #: Held while one of both changes: connections are made, and contexts for them, in any thread.
-        self._lock: Final = threading.Lock()
+        self._on_pair: Callable[[], None] = lambda: None
+
+    def follow(self, on_pair: Callable[[], None]) -> None:
+        """Call `on_pair` from now on when there is another pair, which new contexts are to show."""
+        self._on_pair = on_pair
 
     def attach(self, context: ssl.SSLContext, configured: Callable[[ssl.SSLContext], None] | None = None) -> None:
-        """Show the latest pair in this context, and those to come; `configured` is for as long as there is none."""
+        """Show the latest pair in this context; `configured` is for as long as there is none."""
         if configured is not None:
             configured(context)
-        with self._lock:
-            self._install(context)
-            self._context = context
+        if self._pair is not None:
+            _show(context, self._pair)
 
     async def issue(self, rejected: bool) -> Issued:
         """Run the command.  Raises: ConfigurationError with what the command said."""
@@ -115,9 +115,10 @@ class ExecPlugin:
             header = bearer(str(status["token"]).strip()) if status.get("token") else None
             expires = _moment(status.get("expirationTimestamp"))
             if status.get("clientCertificateData") and status.get("clientKeyData"):
-                with self._lock:
-                    self._pair = (str(status["clientCertificateData"]), str(status["clientKeyData"]))
-                    self._install(self._context)
+                pair = str(status["clientCertificateData"]), str(status["clientKeyData"])
+                _show(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pair)  # else no context could be made any more
+                self._pair = pair
+                self._on_pair()
             elif header is None:
                 raise ValueError("it issued neither token nor clientCertificateData with clientKeyData")
         except TimeoutError as error:
@@ -149,9 +150,9 @@ class ExecPlugin:
         issued: Mapping[str, Any] = answer["status"]
         return issued
 
-    def _install(self, context: ssl.SSLContext | None) -> None:
-        if context is not None and self._pair is not None:
-            load_pair(context, *(text.encode() for text in self._pair))
+
+def _show(context: ssl.SSLContext, pair: tuple[str, str]) -> None:
+    load_pair(context, *(text.encode() for text in pair))
 
 
 def told_of(cluster: Mapping[str, Any], base: Path) -> Mapping[str, Any]:

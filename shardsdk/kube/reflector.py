@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from shardsdk.errors import Forbidden, Invalid, ShardingError, StreamInterrupted
 from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Selection, Unfit, WatchEvent, WatchKind
+from shardsdk.kube.cancelled import interrupted_at_most, is_cancelled
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.identity import identify
 from shardsdk.kube.initialevents import NoEnd, Silent
@@ -78,7 +79,7 @@ class Reflector(Generic[T]):
         *,
         namespace: str | None = None,
         selector: Selector | Callable[[], Selector] = _EVERYTHING,
-        model: type[T] = PARTIAL,
+        model: type[T] = PARTIAL,  # type: ignore[assignment]
         metadata_only: bool | None = None,
         keep: Callable[[T], bool] | None = None,
         transform: Callable[[T], T] | None = None,
@@ -184,9 +185,8 @@ class Reflector(Generic[T]):
                 try:
                     await self._attempting
                 except asyncio.CancelledError:
-                    me = asyncio.current_task()
                     restarted = epoch != self._epochs.latest
-                    if not (restarted or self._reopening) or (me is not None and me.cancelling()):
+                    if not (restarted or self._reopening) or is_cancelled():
                         raise
                     self._doubted = False
                     if restarted or not (self._slice is None or self._slice.wanted):
@@ -234,7 +234,8 @@ class Reflector(Generic[T]):
         try:
             if self._slice is not None:
                 await self._show_slice(self._slice)
-            await self._list_and_follow(in_pages=refused is not None)
+            with interrupted_at_most(self.name):
+                await self._list_and_follow(in_pages=refused is not None)
         except ShardingError as error:
             if self._is_quiet(error):
                 log.debug("Reflector is quiet, it will watch again", extra={"reflector": self.name})

@@ -5,15 +5,13 @@ Names are quoted, and an empty one is an error: `DELETE` on it would mean the wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.answers import Target
-from shardsdk.kube.api import Body, Fence, Operation, RawRequest, Selection, WatchOptions
+from shardsdk.kube.api import Fence, Operation, RawRequest, Selection, WatchOptions
+from shardsdk.kube.bodies import encode_body
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.sessions import REQUEST_SECONDS, Call
 from shardsdk.protocol.objects import Resource
@@ -34,7 +32,8 @@ Query = list[tuple[str, str]]
 def call_of(operation: Operation[Any]) -> Call:
     """The request that carries out an operation.
 
-    Raises: ConfigurationError for an empty name, and for a number in the body that JSON does not have.
+    Raises: ConfigurationError for an empty name, and in the body for a number that JSON does not have, or a datetime
+    without a time zone.
     """
     verb, resource, name = operation.verb, operation.resource, operation.name
     creates = verb == "create"
@@ -57,32 +56,10 @@ def call_of(operation: Operation[Any]) -> Call:
         path,
         query,
         headers,
-        None if operation.body is None else _encoded(target, operation.body),
+        None if operation.body is None else encode_body(target, operation.body),
         operation.fences,
         REQUEST_SECONDS if operation.timeout_seconds is None else operation.timeout_seconds,
     )
-
-
-def _encoded(target: Target, body: Body) -> bytes:
-    """The body as JSON.  Raises: ConfigurationError for a number that would become null."""
-    encoded = msgspec.json.encode(body)
-    # In a merge patch null takes the field away.  Most bodies have none, and need not be gone through.
-    if b"null" in encoded and (problem := _not_finite(msgspec.to_builtins(body))):
-        raise ConfigurationError(f"{target}: {problem.lstrip('.')}, and JSON has no such number: send a finite one")
-    return encoded
-
-
-def _not_finite(value: Any) -> str:
-    """Where in `value` a number is that JSON does not have, and which; empty: nowhere."""
-    match value:
-        case float() if not math.isfinite(value):
-            return f" is {value}"
-        case dict():
-            return next((f".{key}{found}" for key, each in value.items() if (found := _not_finite(each))), "")
-        case list() | tuple():
-            return next((f"[{at}]{found}" for at, each in enumerate(value) if (found := _not_finite(each))), "")
-        case _:
-            return ""
 
 
 def list_call(selection: Selection[Any], *, limit: int | None, token: str) -> Call:

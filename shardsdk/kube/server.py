@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,13 +40,13 @@ class Server:
     `proxy` `None`: whatever the environment says.
     """
 
-    host: str
+    host: str = field(repr=False)
     ca_file: str | None = None
     ca_text: str | bytes | None = None
-    client_certificate: Callable[[SSLContext], None] | None = None
+    client_certificate: Callable[[SSLContext], None] | None = field(default=None, repr=False)
     verify: bool = True
     name: str | None = None
-    proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,13 @@ class Access:
     `user_agent` a client introduces itself that is given none of its own.
     """
 
-    host: str
+    # What may hold a password, or a token in an address, is in no `repr`.
+    host: str = field(repr=False)
     namespace: str
     origin: str
-    credentials: Credentials
-    ssl: SSLContext
-    request_options: Mapping[str, Any] = field(default_factory=dict)
+    credentials: Credentials = field(repr=False)
+    ssl: SSLContext = field(repr=False)
+    request_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     user_agent: str = SDK_AGENT
     impersonation: Sequence[tuple[str, str]] = ()
 
@@ -105,7 +107,7 @@ def direct_access(
     'http://127.0.0.1:8001'
     """
     fixed = FixedCredentials(f"Bearer {token}" if token else None)
-    return make_access(Server(host, ca_file=ca_file), namespace=namespace, origin=host, credentials=fixed)
+    return make_access(Server(host, ca_file=ca_file), namespace=namespace, origin="direct_access", credentials=fixed)
 
 
 def make_access(server: Server, *, namespace: str, origin: str, credentials: Credentials) -> Access:
@@ -116,7 +118,8 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
     host = server.host.rstrip("/")
     url = _parse_url(host)
     if url is None:
-        raise ConfigurationError(f"{origin}: server {host!r} is no address; write it as https://HOST:PORT")
+        shown = "" if "@" in host else f" {host!r}"  # there may be a password before it
+        raise ConfigurationError(f"{origin}: server{shown} is no address; write it as https://HOST:PORT")
     if url.user is not None or url.password is not None:  # not shown
         raise ConfigurationError(
             f"{origin}: server holds a user's name or password; give them as username and password of the user"
@@ -133,7 +136,10 @@ def make_access(server: Server, *, namespace: str, origin: str, credentials: Cre
             f"{origin}: certificate or key cannot be loaded: {error}; check certificate-authority,"
             " client-certificate and client-key (PEM, readable, key and certificate of one pair)"
         ) from error
-    options = {"server_hostname": server.name} if server.name else {}
+    name, address, _, zone = server.name, *(url.host or "").partition("%")
+    if zone:  # of a link: the system connects by it, and no certificate has it
+        name, host = name or address, re.sub(r"(//\[[^\]%]*)%25", r"\1%", host)
+    options = {"server_hostname": name} if name else {}
     return Access(host, namespace, origin, credentials, context, {**options, **proxy})
 
 
@@ -165,13 +171,14 @@ def _is_name(host: str) -> bool:
 
 
 def _make_context(server: Server) -> SSLContext:
-    if server.ca_file is None:
-        return _trusting(server, server.ca_text)
-    return AuthorityContext(Path(server.ca_file).absolute(), partial(_trusting, server))
+    if server.ca_file is None and server.client_certificate is None:
+        return _trusting(server, None)
+    path = Path(server.ca_file).absolute() if server.ca_file is not None else None
+    return AuthorityContext(path, partial(_trusting, server))
 
 
-def _trusting(server: Server, authority: str | bytes | None) -> SSLContext:
-    context = verifying_context(authority)
+def _trusting(server: Server, read: str | None) -> SSLContext:
+    context = verifying_context(server.ca_text if read is None else read)
     if server.client_certificate is not None:
         server.client_certificate(context)
     if not server.verify:
@@ -212,8 +219,9 @@ def proxy_options(url: URL, address: str | None) -> dict[str, Any]:
     proxy = _parse_url(address) if address else None
     if proxy is None:
         return {}
-    if proxy.user is None or url.scheme == "http":  # where there is no tunnel, only aiohttp can present the user
+    anybody = proxy.user is None and proxy.password is None
+    if anybody or url.scheme == "http":  # where there is no tunnel, only aiohttp can present the user
         return {"proxy": str(proxy)}
     # Its errors show the proxy's address, so the password is no part of that.
-    presented = basic(proxy.user, proxy.password or "")
+    presented = basic(proxy.user or "", proxy.password or "")
     return {"proxy": str(proxy.with_user(None)), "proxy_headers": {"Proxy-Authorization": presented}}

@@ -147,6 +147,8 @@ class Sessions:
         self._pace = pace
         self._lapses = lapses_of(clock)
         self._server_clock = ServerClock()
+        #: How far apart the clocks were that its log has told of.
+        self._told_apart = 0.0
         self._warnings = warnings
         self._connections: WeakKeyDictionary[ResponseHandler, int] = WeakKeyDictionary()
         self._numbers = itertools.count()
@@ -336,11 +338,18 @@ class Sessions:
         if date is None or connection is None:
             return
         number = self._connections.setdefault(connection, next(self._numbers))
-        answered = self._clock.monotonic() + self._lapses.least
-        missed = self._server_clock.heard(number, sent, answered, date)
+        missed = self._server_clock.compare(number, sent, self._clock.monotonic, date, self._lapses)
         if about := missed.seconds:
             log.warning("This machine was stopped for about %.1f s; leases are confirmed before the next write", about)
-            self._lapses.note(about, missed.most)
+        if (apart := self._server_clock.apart) > 2 * self._told_apart:
+            self._told_apart = apart
+            log.warning(
+                "The clock of the API server %s goes to and fro by up to %.1f s, and stops of this machine of up to"
+                " %.1f s may go unnoticed; are the clocks of your API servers right?",
+                self.access.host,
+                apart,
+                self._server_clock.hides_seconds,
+            )
 
     async def _request(
         self, call: Call, guard: Guard | None, credentials: Mapping[str, str], *, stream: bool

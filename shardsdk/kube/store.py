@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
+from shardsdk.kube.identity import describe_given
+
 T = TypeVar("T")
 
 #: The index values of one object, e.g. the uid of its owner.
@@ -103,5 +105,5 @@ class Store(Generic[T]):
 def _values(index: str, given: Iterable[str]) -> Iterable[str]:
     """Raises: TypeError for a text, whose letters nobody meant."""
     if isinstance(given, str):
-        raise TypeError(f"index {index!r} gave {given!r}: return a list of values, [] for none")
+        raise TypeError(f"index {index!r} gave {describe_given(given)}: return a list of values, [] for none")
     return given

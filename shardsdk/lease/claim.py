@@ -106,7 +106,7 @@ class Claim:
             return Relation.OTHER
         if self.instance is None or lease.instance == self.instance:
             return Relation.OURS
-        return Relation.FREE if lease.instance == "" else Relation.OTHER
+        return Relation.FREE if lease.left else Relation.OTHER
 
     def sought(self, lease: Lease, written: frozenset[str]) -> Relation:
         """The same to who seeks it, and has sent these renewTimes.
@@ -219,7 +219,7 @@ def renewal_of(lease: Lease) -> tuple[LeaseSpec, str | None]:
 def released(lease: Lease) -> bool:
     """Whether a lease was left on purpose, and not emptied by somebody's hand."""
     if lease.holder:
-        return lease.instance == ""
+        return lease.left
     return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS
 
 
@@ -298,7 +298,7 @@ def render_hold(claim: Claim, lease: Lease, now: datetime, written: Container[st
     }
     if lease.holder != claim.holder or (claim.instance is not None and released(lease)):
         spec["acquireTime"] = now_text
-        spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
+        spec["leaseTransitions"] = lease.next_transition
     elif parse_micro_time(lease.spec.acquire_time) is None or (
         claim.instance is not None and lease.spec.renew_time not in written
     ):

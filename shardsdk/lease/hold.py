@@ -33,9 +33,12 @@ class Hold:
     meanwhile has none: nobody renews there, nor waits for its writes before a release.
     """
 
-    __slots__ = ("_clock", "_closed", "_lapses", "_lost", "_name", "_process", "_until")
+    __slots__ = ("_clock", "_closed", "_lapses", "_lost", "_name", "_process", "_until", "owed_until")
 
     def __init__(self, name: str, clock: Clock) -> None:
+        #: Until when a write may be executed that the process before this one has sent under the same lease, on the
+        #: clock's `monotonic`; it is dead, and knew that hold alone.
+        self.owed_until: float = -math.inf
         self._name = name
         self._clock = clock
         self._lapses = lapses_of(clock)

@@ -69,8 +69,12 @@ class ThreadHost:
         self._abandoned = False
 
     def start(self, body: Body, ended: Ended) -> None:
-        """As `LoopHost.start`."""
-        threading.Thread(target=self._main, args=(body, ended), name=self._name, daemon=True).start()
+        """As `LoopHost.start`.  Raises: RuntimeError where no thread can be started."""
+        try:
+            threading.Thread(target=self._main, args=(body, ended), name=self._name, daemon=True).start()
+        except Exception:  # the system has no thread left
+            self._loop.close()
+            raise
 
     def _main(self, body: Body, ended: Ended) -> None:
         clean = False

@@ -15,8 +15,20 @@ from typing import Final
 from shardsdk.lease import pod
 from shardsdk.lease.seat import Seat, SeatTaken, instance_in_pod, take_seat
 from shardsdk.logs import logger_of
+from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.ranges import NOWHERE, HashRanges
 
 log: Final = logger_of(__name__)
+
+
+def owed_by(lease: Lease, now: float) -> tuple[float, HashRanges]:
+    """What the dead process leaves that held `lease` as it was read at `now`: writes that may be executed.
+
+    Until when, by the clock of `now`, and where.  Without the lease's promise nothing bounds them; it is then taken for
+    twice as long, as by whoever takes such a lease over.
+    """
+    until = now + lease.duration_seconds * (1 if lease.fenced else 2)
+    return until, (lease.held_ranges or NOWHERE) | lease.left_ranges
 
 
 class Incarnation:
@@ -65,6 +77,10 @@ class Incarnation:
             self._told = True
             self._tell()
         return self._seat is not None
+
+    def goes_on_with(self, lease: Lease) -> bool:
+        """Whether the lease is that of a process before this one, which is dead."""
+        return lease.holder == self._name and lease.instance == self.instance
 
     def _tell(self) -> None:
         if self._unknown:

@@ -104,9 +104,9 @@ class Keeper:
         """The renewTimes by which this process knows the Lease for its own."""
         return frozenset(self._written) | (self._claim.earlier if self.confirmed is None else frozenset())
 
-    def identify(self, instance: str) -> None:
-        """Say in the Lease that this instance holds it; before the first write."""
-        self._claim = replace(self._claim, instance=instance)
+    def identify(self, instance: str, owed: HashRanges | None = None) -> None:
+        """Say in the Lease that this instance holds it, and these ranges; before the first write."""
+        self._claim = replace(self._claim, instance=instance, held=owed)
 
     def promise_fence(self) -> None:
         """Say in the Lease that writes are fenced, from the next write on, which is due at once."""

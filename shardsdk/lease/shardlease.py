@@ -25,6 +25,7 @@ about threads that it was not told of (`asyncio.to_thread`): those are the progr
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, ExitStack
@@ -37,14 +38,14 @@ from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 from shardsdk.errors import ConfigurationError, LeaseLost, RingChanged
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
-from shardsdk.kube.doubts import check_open
+from shardsdk.kube.doubts import check_open, past_owed
 from shardsdk.kube.server import Access
 from shardsdk.lease import pod
 from shardsdk.lease.body import Body
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold, watched
 from shardsdk.lease.hosts import LoopHost, ThreadHost
-from shardsdk.lease.incarnation import Incarnation
+from shardsdk.lease.incarnation import Incarnation, owed_by
 from shardsdk.lease.steps import Loss, LossKind
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
 from shardsdk.lease.timings import LeaseTimings, check_restart_grace
@@ -52,7 +53,7 @@ from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import LEASE_STATE_LABEL, RingLabels, parse_ring_name
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import GroupResource
-from shardsdk.protocol.ranges import HashRanges
+from shardsdk.protocol.ranges import NOWHERE, HashRanges
 
 if TYPE_CHECKING:
     from shardsdk.kube.client import Client
@@ -85,16 +86,14 @@ class ShardLease:
     """Holds a shard's Lease while its body runs; entered once.
 
     `source` is how the keeper reaches the API server: an `Access`, or a function that opens a client without fence.
-    `name` defaults to the host name, `namespace` to the pod's (POD_NAMESPACE, then that of `source`), `instance` to one
-    made of the pod's UID (POD_UID), else to its seat's (shardsdk.lease.seat), else to something random, as of a process
-    that finds a living one in its seat; it is known once the lease is entered.
+    `name` defaults to the host name, `namespace` to the pod's (POD_NAMESPACE, then that of `source`), `instance`, known
+    once the lease is entered, to one of the pod's UID (POD_UID), else its seat's (shardsdk.lease.seat), else a random.
 
     `fenced`: whether the Lease promises that writes are refused once it has run out, which lets the sharder move this
     shard's objects sooner.  `None`: from the moment that `client()` has made a client; `True`: at once, if you make
     your clients with `fence=lease.fence` yourself; `False`: never, if you write through other clients as well.
 
-    `restart_grace_seconds`: when the body has ended, keep the lease for so long
-    for the next process of this name, instead of releasing it.
+    `restart_grace_seconds`: for how long the lease, once the body has ended, is kept for the next process of this name.
 
     `ranges`: its ring assigns ranges of hashes, as `read_assignment` says, and the body works where `hold_ranges` does.
     Without it a lease made from an `Access` is not sought in such a ring.  `mains`: what the body reconciles as main
@@ -142,6 +141,8 @@ class ShardLease:
         self.looked_at: bool = False
         #: Called on the body's loop with the number of `hold_ranges` that a confirmed write has said.
         self.on_held: Callable[[int], None] = lambda number: None
+        #: Where the process may have been at work whose lease this one goes on with, until `fence.owed_until`.
+        self.owed: HashRanges = NOWHERE
         self._source = source.of_shard(self.ring.ring, self.name) if isinstance(source, Access) else source
         self._clock = clock or SystemClock()
         self._rng = rng
@@ -211,8 +212,8 @@ class ShardLease:
         self._settlers.append(settled)
 
     async def writes_settled(self) -> None:
-        """Await all that is to be settled first: no write of the body's that was sent so far can be executed later."""
-        await asyncio.gather(*(settled() for settled in self._settlers))
+        """Await all that is to be settled first: no write of this shard's that was sent can be executed later."""
+        await asyncio.gather(past_owed([self.fence], self._clock), *(settled() for settled in self._settlers))
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Say in the Lease, at once, that the body may be working in these ranges of hashes.
@@ -260,16 +261,16 @@ class ShardLease:
             raise RuntimeError("a ShardLease is entered once; make another one")
         self._body.enter(ShardLease.__aenter__.__code__)
         self._tenure.identify(self._incarnation.begin())
-        if not self._ranges and isinstance(self._source, Access):
-            from shardsdk.lease.ring import refuse_ranges  # most are a manager's, which has read it
+        try:
+            if not self._ranges and isinstance(self._source, Access):
+                from shardsdk.lease.ring import refuse_ranges  # most are a manager's, which has read it
 
-            try:
                 await refuse_ranges(self._source, self.ring.ring, self._clock, self._rng)
-            except BaseException:
-                self._incarnation.end(settled=True)
-                raise
-        self._host = ThreadHost(f"lease-{self.name}") if self._threaded else LoopHost()
-        self._host.start(self._run, self._on_end)
+            self._host = ThreadHost(f"lease-{self.name}") if self._threaded else LoopHost()
+            self._host.start(self._run, self._on_end)
+        except BaseException:
+            self._incarnation.end(settled=True)
+            raise
         try:
             await self._ready.wait()
             if self._threaded and self.state is LeaseState.HELD and self._on_deadline is not None:
@@ -303,8 +304,6 @@ class ShardLease:
         if lost is not None and (ours or error is None):
             raise LeaseLost(lost.message) from error
 
-    # On the body's loop.
-
     def _on_acquired(self) -> None:
         self.state = LeaseState.HELD
         self._ready.set()
@@ -322,8 +321,7 @@ class ShardLease:
         self._error = error
         if self._body.runs and self.loss is None:
             loss = Loss(LossKind.DEADLINE, f"the keeper of {self.fence.name} has ended: {error!r}")
-            left = max(self.fence.left_to_end(), 0.0)
-            asyncio.get_running_loop().call_later(left, self._overdue)
+            asyncio.get_running_loop().call_later(max(self.fence.left_to_end(), 0.0), self._overdue)
             self._on_lost(loss)
             log.error("Lost the lease: %s", loss.message, extra=self._where())
         elif self.state is not LeaseState.LOST:
@@ -337,11 +335,12 @@ class ShardLease:
         self.fence.close()
         settled = ended = False
         try:
+            # Of a process before this one: it is not waited for, the lease runs out later than that.
+            owes, self.fence.owed_until = self.fence.owed_until > self._clock.monotonic(), -math.inf
             settled = await self._settle()
-            # A lost lease is not released: the process that follows finds it its own or waits it out, and nothing has
-            # to move because the API server was away for a moment.
-            keeps = self.loss is None or self._goodbye.grace_seconds > 0
-            self._post(partial(self._tenure.leave, self._goodbye if settled and keeps else Goodbye(release=False)))
+            # Nor is a lost lease released: who follows finds it its own or waits it out, and no outage moves anything.
+            keeps = settled and not owes and (self.loss is None or self._goodbye.grace_seconds > 0)
+            self._post(partial(self._tenure.leave, self._goodbye if keeps else Goodbye(release=False)))
             async with asyncio.timeout(self.timings.lease_duration + _SPARE_SECONDS):
                 await self._ended.wait()
             ended = True
@@ -356,8 +355,8 @@ class ShardLease:
 
     async def _settle(self) -> bool:
         """Wait until no write of the body can be executed any more; `False`: nobody knows."""
-        limit = self.timings.lease_duration if self.loss is None else max(self.fence.left_to_end() / 2, 0.0)
-        return await self._tenure.settle(self._settlers, limit)
+        left = max(self.fence.left_to_end() / 2, 0.0)
+        return await self._tenure.settle(self._settlers, left if self.loss else self.timings.lease_duration)
 
     def _where(self) -> dict[str, str]:
         return {"ring": self.ring.ring, "shard": self.name}
@@ -383,13 +382,14 @@ class ShardLease:
         # Before anything is written: what another instance has written would be another's, and waited for.
         if not self._tenure.written and self._incarnation.succeed():
             self._tenure.identify(self.instance)
+        if lease.spec.renew_time not in self._tenure.written and self._incarnation.goes_on_with(lease):
+            self.fence.owed_until, self.owed = owed_by(lease, self._clock.monotonic())
+            self._tenure.identify(self.instance, self.owed if self._ranges else None)
 
     def _overdue(self) -> None:
         # Else a thread watches the hold, whatever loops do.
         if not self._threaded and self._body.runs and self._on_deadline is not None:
             self._on_deadline()
-
-    # Between the two.
 
     def _post(self, callback: Callable[[], None]) -> None:
         """To the keeper; before it has started, at once."""

@@ -126,9 +126,9 @@ class Tenure:
         """What a later tenure of this process has as `Claim.earlier`."""
         return self._keeper.written
 
-    def identify(self, instance: str) -> None:
-        """Before it runs: which instance seeks the lease."""
-        self._keeper.identify(instance)
+    def identify(self, instance: str, owed: HashRanges | None = None) -> None:
+        """Before it writes: which instance seeks the lease, and what ranges it is to hold as it is acquired."""
+        self._keeper.identify(instance, owed)
 
     def promise_fence(self) -> None:
         """Say in the Lease, from now on, that writes are fenced."""

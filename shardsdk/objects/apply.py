@@ -29,7 +29,7 @@ async def server_side_apply(
     body: Mapping[str, Any],
     *,
     subresource: str = "",
-    model: type[T] = PARTIAL,
+    model: type[T] = PARTIAL,  # type: ignore[assignment]
     force: bool = True,
 ) -> T:
     """Make the named object of `resource` have exactly these fields of this controller's; it is created if need be.

@@ -19,6 +19,7 @@ would, too.  Only for the object that is being reconciled.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -35,7 +36,8 @@ async def finalizing(context: Context[Any], name: str, clean_up: Callable[[], Aw
     While it is not, the finalizer `name` is added and the answer is `False`.
     Once it is, `clean_up()` is awaited and the finalizer removed.  A clean-up
     may run again (after an error, a crash, on another shard), so that it must
-    not mind what is gone already.
+    not mind what is gone already.  One that was cancelled, and goes on, does so:
+    what it left out then would be lost.
 
     Raises: Conflict, ConfigurationError for a name that is none, and whatever `clean_up` raises.
     """
@@ -44,6 +46,8 @@ async def finalizing(context: Context[Any], name: str, clean_up: Callable[[], Aw
         return False
     if name in (context.metadata.finalizers or ()):
         await clean_up()
+        if context.cancelled:
+            raise asyncio.CancelledError("the clean-up was cancelled: whether it is done nobody knows")
         await remove_finalizer(context, name)
     return True
 

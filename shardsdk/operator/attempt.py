@@ -15,6 +15,7 @@ anything of it; also that of another process, which the object shows as one of o
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
@@ -37,6 +38,7 @@ from shardsdk.errors import (
 from shardsdk.events.recorder import EventType
 from shardsdk.kinds import Kind, Model
 from shardsdk.kinds.conditions import Condition
+from shardsdk.kube.identity import describe_given
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import SPEC_CHANGE, Failures, Permanent, Retry
@@ -173,12 +175,14 @@ class Attempts(Generic[K]):
             if returned is not None and not isinstance(returned, _OUTCOMES):
                 # It may say that nothing is cleaned up yet, as False and a `Retry` do, and the object would be gone.
                 raise ConfigurationError(
-                    f"the clean-up of {context.controller!r} returned {returned!r}, and the finalizer stays: return"
-                    f" None when it is done, else Requeue() or RequeueAfter(seconds){instead(returned)}"
+                    f"the clean-up of {context.controller!r} returned {describe_given(returned)}, and the finalizer"
+                    " stays: return None when it is done, else Requeue() or RequeueAfter(seconds)" + instead(returned)
                 )
             again = returned if isinstance(returned, Requeue | RequeueAfter | Waiting) else context.requeued
             if again is not None and not isinstance(returned, Done):
                 return again  # not done yet
+            if context.cancelled and not isinstance(returned, Done):
+                raise asyncio.CancelledError("the clean-up was cancelled, and has not said that it is done")
         # Also that of an operator which had something to clean up once, and has nothing any more.
         for finalizer in ours:
             await remove_finalizer(context, finalizer)
@@ -190,8 +194,8 @@ class Attempts(Generic[K]):
             return
         status, kind = "Done()" if self._status is None else f"a {self._status.__qualname__}", type(context.object)
         raise ConfigurationError(
-            f"the reconcile of {context.controller!r} returned {returned!r}, but {wrong_status(kind, self._status)}:"
-            f" return {status}, None, Requeue() or RequeueAfter(seconds)"
+            f"the reconcile of {context.controller!r} returned {describe_given(returned)}, but"
+            f" {wrong_status(kind, self._status)}: return {status}, None, Requeue() or RequeueAfter(seconds)"
             + (remedy(kind, type(returned)) if isinstance(returned, Model) else instead(returned))
         )
 
@@ -206,6 +210,8 @@ class Attempts(Generic[K]):
             return RequeueAfter(retry.after)
         permanent = next((each for each in leaves if isinstance(each, Permanent)), None)
         if permanent is not None and all(isinstance(each, TerminalError) for each in leaves):
+            if context.cancelled:  # for good it would have failed without that, too
+                raise asyncio.CancelledError("it was cancelled, and raised Permanent") from error
             await self._give_up(context, thing, error, permanent)
         elif wrong and is_failure(error):
             self._tell(context, error)

@@ -21,12 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
-from shardsdk.admission.configuration import (
-    labels_of,
-    render_configurations,
-    render_service,
-    service_name,
-)
+from shardsdk.admission.configuration import labels_of, render_configurations, render_service, service_name
 from shardsdk.admission.settings import Serving
 from shardsdk.admission.webhook import FailurePolicy, Review, Sort, Webhook
 from shardsdk.errors import ConfigurationError
@@ -38,7 +33,8 @@ from shardsdk.logs import setup_logging_unless_done
 from shardsdk.operator.declaring import Declaring, does_nothing
 from shardsdk.operator.indexes import Indexes, indexes_of
 from shardsdk.operator.permissions import Permissions, permissions_of, serving_rules
-from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, check_unique, status_of
+from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, check_unique
+from shardsdk.operator.returns import status_of
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
 from shardsdk.process.beginning import check_may_run
 from shardsdk.process.changeover import OtherForm
@@ -53,6 +49,7 @@ from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec
 
 K = TypeVar("K", bound=Kind)
 F = TypeVar("F", bound=Task)
+V = TypeVar("V", bound=Iterable[str])
 
 #: How pods serve webhooks, with certificates of their own.
 _BY_DEFAULT: Final = Serving()
@@ -108,7 +105,7 @@ class Operator:
         prune: bool = False,
         name: str = "",
         scope: Scope | None = None,
-        when: Predicate = always,
+        when: Predicate[K] = always,
         concurrency: int = 1,
         timeout_seconds: float | None = None,
         drain_timeout_seconds: float | None = None,
@@ -242,13 +239,13 @@ class Operator:
         """
         return self.task(scope=Scope.EVERYWHERE)(function)
 
-    def index(self, kind: type[K], name: str) -> Callable[[Callable[[K], Iterable[str]]], Callable[[K], Iterable[str]]]:
+    def index(self, kind: type[K], name: str) -> Callable[[Callable[[K], V]], Callable[[K], V]]:
         """Have `ctx.cache(kind).by_index(name, value)` find the objects for which the decorated function gives `value`.
 
         For a kind that is owned or watched; the reconciler of a kind has `index` itself.
         """
 
-        def add(function: Callable[[K], Iterable[str]]) -> Callable[[K], Iterable[str]]:
+        def add(function: Callable[[K], V]) -> Callable[[K], V]:
             self.declaring.check(f"index({name!r})")
             self._indexes.setdefault(resource_of(kind), {})[name] = function
             return function

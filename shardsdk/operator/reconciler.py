@@ -23,17 +23,14 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import NoneType
-from typing import Any, Final, Generic, TypeVar, cast, get_args, overload
-
-import msgspec
+from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.operator.attempt import Attempts
 from shardsdk.operator.finalizers import check_name, finalizer_of, former_finalizer_of
-from shardsdk.operator.returns import check_returns, no_requests, requests_of
+from shardsdk.operator.returns import check_returns, no_requests, requests_of, status_of
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
@@ -45,6 +42,8 @@ from shardsdk.reconcile.threads import check_no_generator, is_async
 K = TypeVar("K", bound=Kind)
 W = TypeVar("W", bound=Kind)
 T = TypeVar("T")
+V = TypeVar("V", bound=Iterable[str])
+M = TypeVar("M", bound=Iterable[str | Request | Kind])
 
 #: A reconcile function of an operator: async, or plain; a plain function runs in a thread.
 #: What it returns is the object's status, when to come back, or nothing.
@@ -116,7 +115,7 @@ class Reconciler(Generic[K]):
 
     # -- what belongs to it ------------------------------------------------------
 
-    def finalize(self, function: Function[K]) -> Function[K]:
+    def finalize(self, function: Callable[[Context[K]], T]) -> Callable[[Context[K]], T]:
         """Have `function` called, with a `Context`, before an object goes: it cleans up what Kubernetes has not made.
 
         The object has a finalizer from before its first reconcile until `function` has succeeded; it may be called
@@ -135,12 +134,14 @@ class Reconciler(Generic[K]):
         return function
 
     @overload
-    def watches(self, kind: type[W], *, to: MapTo[W] | str, when: Predicate = always) -> MapTo[W] | str: ...
+    def watches(self, kind: type[W], *, to: MapTo[W] | str, when: Predicate[W] = always) -> MapTo[W] | str: ...
 
     @overload
-    def watches(self, kind: type[W], *, when: Predicate = always) -> Callable[[MapTo[W]], MapTo[W]]: ...
+    def watches(
+        self, kind: type[W], *, when: Predicate[W] = always
+    ) -> Callable[[Callable[[W], M]], Callable[[W], M]]: ...
 
-    def watches(self, kind: type[W], *, to: MapTo[W] | str | None = None, when: Predicate = always) -> Any:
+    def watches(self, kind: type[W], *, to: MapTo[W] | str | None = None, when: Predicate[W] = always) -> Any:
         """Have a change of an object of `kind` wake the main objects that it matters to.
 
         `to` says which: a function of the object, or the name of an index of the main objects under which the
@@ -153,7 +154,9 @@ class Reconciler(Generic[K]):
             return self._decorator(f"watches({kind.__name__})", partial(self._watch, kind, when))
         return self._watch(kind, when, to)
 
-    def timer(self, *, every: float, name: str = "") -> Callable[[Function[K]], Function[K]]:
+    def timer(
+        self, *, every: float, name: str = ""
+    ) -> Callable[[Callable[[Context[K]], T]], Callable[[Context[K]], T]]:
         """Have the decorated function called with each object every so many seconds; it may return a status as well.
 
         It applies under a field owner of its own, so that neither takes away what the other has applied: what it makes
@@ -164,7 +167,7 @@ class Reconciler(Generic[K]):
             async def measure(ctx: Context[Website]) -> None: ...
         """
 
-        def add(function: Function[K]) -> Function[K]:
+        def add(function: Callable[[Context[K]], T]) -> Callable[[Context[K]], T]:
             self.declared.check("timer")
             self._same_sort(function, "timer")
             check_returns(function, self.declared.kind, self._status)
@@ -190,10 +193,10 @@ class Reconciler(Generic[K]):
         return self
 
     @overload
-    def index(self, name: str) -> Callable[[Callable[[K], Iterable[str]]], Callable[[K], Iterable[str]]]: ...
+    def index(self, name: str) -> Callable[[Callable[[K], V]], Callable[[K], V]]: ...
 
     @overload
-    def index(self, name: str, function: Callable[[K], Iterable[str]]) -> Callable[[K], Iterable[str]]: ...
+    def index(self, name: str, function: Callable[[K], V]) -> Callable[[K], V]: ...
 
     def index(self, name: str, function: Callable[[K], Iterable[str]] | None = None) -> Any:
         """Have `ctx.cache(Kind).by_index(name, value)` find the objects for which `function` gives `value`.
@@ -361,13 +364,6 @@ def check_unique(functions: Iterable[Reconciler[Any]]) -> None:
             )
         titles.add(each.title)
         finalizers |= mine
-
-
-def status_of(kind: type[Kind]) -> type[Any] | None:
-    """The class of the objects' status; `None`: they have none."""
-    declared = next((each.type for each in msgspec.structs.fields(kind) if each.name == "status"), None)
-    choices = [each for each in (get_args(declared) or (declared,)) if each not in (None, NoneType)]
-    return cast("type[Any]", choices[0]) if choices else None
 
 
 def _never(delta: object) -> bool:

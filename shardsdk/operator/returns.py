@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from shardsdk.cache.objects import Request, metadata_of, request_of
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, Model
 from shardsdk.kinds.declaration import declaration_of
+from shardsdk.kube.identity import describe_given
 from shardsdk.protocol.objects import Resource
+
+
+def status_of(kind: type[Kind]) -> type[Any] | None:
+    """The class of the objects' status; `None`: they have none."""
+    declared = next((each.type for each in msgspec.structs.fields(kind) if each.name == "status"), None)
+    choices = [each for each in (get_args(declared) or (declared,)) if each not in (None, NoneType)]
+    return cast("type[Any]", choices[0]) if choices else None
 
 
 def check_returns(function: Callable[..., Any], kind: type[Kind], status: type[Any] | None) -> None:
@@ -75,25 +85,32 @@ def requests_of(
     """
     found, namespace = mapping(thing), metadata_of(thing).namespace
     if isinstance(found, str) or not isinstance(found, Iterable):
-        raise TypeError(f"a mapping returned {found!r}: return a list of names, [] for none")
+        raise TypeError(f"a mapping returned {describe_given(found)}: return a list of names, [] for none")
     wrong = ""
     for each in found:
         if isinstance(each, str) and main.namespaced and not namespace:
             wrong = wrong or (
-                f"a mapping gave {each!r}, a name in the namespace of {metadata_of(thing).name!r}, which is in none:"
+                f"a mapping gave a name in the namespace of {metadata_of(thing).name!r}, which is in none:"
                 " give a Request(namespace, name)"
             )
             continue
         request = _as_request(each, namespace if main.namespaced else "")
         if not request.name:
-            wrong = wrong or f"a mapping gave {each!r}: give a name, a Request(namespace, name), or an object"
+            wrong = wrong or f"a mapping gave {_describe(each)}: give a name, a Request(namespace, name), or an object"
         elif bool(request.namespace) is not main.namespaced:
             where = "namespaces: give a Request(namespace, name)" if main.namespaced else "no namespace: give names"
-            wrong = wrong or f"a mapping gave {each!r}, but {main.plural} are in {where}"
+            wrong = wrong or f"a mapping gave {_describe(each)}, but {main.plural} are in {where}"
         else:
             yield request
     if wrong:
         raise TypeError(wrong)
+
+
+def _describe(given: object) -> str:
+    """What a mapping gave, for a message; a name may be out of a Secret."""
+    if given == "":
+        return "an empty name"
+    return f"Request {given}" if type(given) is Request else describe_given(given)
 
 
 def _as_request(given: str | Request | Kind, namespace: str) -> Request:

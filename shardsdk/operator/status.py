@@ -23,6 +23,7 @@ from shardsdk.kinds import Kind
 from shardsdk.kinds.conditions import Condition, merge_conditions, render_time
 from shardsdk.kinds.custom import has_defaults
 from shardsdk.kinds.wire import wire_name, written_out
+from shardsdk.kinds.zones import check_zones
 from shardsdk.kube.decoding import codec_of
 from shardsdk.objects.anew import ATTEMPTS, is_still
 from shardsdk.operator.leftovers import failure_owner
@@ -51,13 +52,15 @@ async def write_status(context: Context[Any], returned: Any, *, observes: bool, 
     was, what is there.  `read` is the object as the function was handed it; `None`: the function has written it itself
     since.
 
-    Raises: Conflict, NotFound (no object, or a kind without the status subresource).
+    Raises: Conflict, NotFound (no object, or a kind without the status subresource), ConfigurationError (a time without
+    a zone).
     """
     before = _written(await _as_known(context))
     if same(_complete(context, before, returned, observes=observes), before):
         return False
     before = before if read is None else _written(read)
     after = _complete(context, before, returned, observes=observes)
+    check_zones(type(returned), after, before, "status")
     there = before if any(before.values()) else {}
 
     def change(status: Object, found: Object | None) -> Object:

@@ -23,9 +23,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 On = Literal["create", "update", "delete"]
 #: What a validating function returns: warnings for whoever asked.
 Warnings = str | Sequence[str] | None
-Validated = Warnings | Awaitable[Warnings]
+Validated = TypeVar("Validated", bound=Warnings | Awaitable[Warnings])
 #: What a mutating one returns: an object in place of the one that came, or nothing.
-Mutated = Kind | Awaitable[Kind | None] | None
+Mutated = TypeVar("Mutated", bound=Kind | Awaitable[Kind | None] | None)
 
 #: What API servers wait by default is 10 s; a person who waits for kubectl is answered sooner.
 TIMEOUT_SECONDS: Final = 5

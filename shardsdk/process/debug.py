@@ -144,8 +144,12 @@ class DebugObjects:
         return f"it waits to lead; `kubectl get lease {name} -n {namespace}` says who does, ask that one"
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        if self._to_all or _by_socket(request) or _is_here(request.remote):
+        if self._to_all or _by_socket(request):
             return None
+        if _is_here(request.remote):
+            if _is_named_here(request.headers.get("Host")):
+                return None
+            return _say(403, "only by this machine's address, or as localhost: a page in a browser could ask otherwise")
         return _say(
             403,
             "only for this machine: use `kubectl port-forward`, or let everybody ask by Manager(debug_to_all=True)",
@@ -180,6 +184,21 @@ def _is_here(remote: str | None) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def _is_named_here(host: str | None) -> bool:
+    """Whether a `Host` is an address, or localhost.
+
+    Any other name may have been made to lead here by whoever has it: a browser takes what it finds for that one's page,
+    and hands it over.
+    """
+    from yarl import URL
+
+    try:
+        name = URL(f"http://{host or 'localhost'}").host or ""
+        return name == "localhost" or name.endswith(".localhost") or bool(ip_address(name))
+    except ValueError:
+        return False
 
 
 def _shown(found: Sequence[Explanation], total: int) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -29,6 +30,7 @@ from shardsdk.kube.access import in_pod
 from shardsdk.logs import logger_of
 from shardsdk.process.accepting import Acceptor, Tls, listen_at_each
 from shardsdk.process.waiting import Waiting
+from shardsdk.protocol.names import before_port
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -55,6 +57,8 @@ CONNECTIONS_MAX: Final = 100
 IDLE_SECONDS: Final = 180.0
 #: How long a stopping server waits for its last answers.
 _STOP_SECONDS: Final = 1.0
+#: An IPv6 address has colons of its own, so it stands in brackets.
+_ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 #: How long a server in a thread may take to bind its port.
 _START_SECONDS: Final = 10.0
 _REFUSED: Final[Mapping[int, Mapping[str, str]]] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
@@ -72,7 +76,7 @@ class Address:
     socket: str = ""
 
     def __str__(self) -> str:
-        return self.socket or f"{self.host}:{self.port}"
+        return self.socket or f"{before_port(self.host)}:{self.port}"
 
 
 def parse_address(text: str) -> Address | None:
@@ -84,12 +88,13 @@ def parse_address(text: str) -> Address | None:
         return None
     if text.startswith("unix:/"):
         return Address("", socket=str(Path(text.removeprefix("unix:"))))
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
         raise ConfigurationError(
-            f'address {text!r} is not "host:port"; write for example ":8081", "127.0.0.1:8081", or "0" to disable'
+            f'address {text!r} is not "host:port"; write for example ":8081", "127.0.0.1:8081", "[::1]:8081", or "0" to'
+            " disable"
         )
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return Address(match["six"] or match["host"] or "", int(match["port"]))
 
 
 def listen_at(health: str | None, metrics: str | None) -> list[Address | None]:

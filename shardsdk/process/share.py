@@ -167,14 +167,17 @@ class Share:
         assert self._keeping is not None
         self.stopping.set()
         self._set_open(NOWHERE)
-        try:
-            await self._no_block_in(lambda point: True)
-        finally:
-            self._task.cancel()
+        while True:
             try:
-                await self._keeping.__aexit__(kind, error, trace)
-            except BaseExceptionGroup as group:
-                raise group.exceptions[0] from None
+                await self._no_block_in(lambda point: True)
+                break
+            except asyncio.CancelledError as why:  # whatever for: the lease must not be given up under a block
+                kind, error, trace = type(why), why, why.__traceback__
+        self._task.cancel()
+        try:
+            await self._keeping.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     async def _keep(self) -> None:
         """Have what this shard is named for, for as long as the ring assigns as it did, until cancelled."""

@@ -30,7 +30,7 @@ async def until_stopped(
         return ExitCode.OK if running.cancelled() else running.result()
     except asyncio.CancelledError:
         running.cancel()
-        await asyncio.wait([running])
+        await see_out([running])
         raise
     finally:
         asked.cancel()
@@ -72,8 +72,11 @@ async def run_together(
             stop()
         raise
     finally:
-        if await _cancel(above, cancel_seconds) | await _cancel(below, cancel_seconds):
+        interrupted = [await _cancel(above, cancel_seconds), await _cancel(below, cancel_seconds)]
+        if not all(each.done() for each in (*above, *below)):
             stuck(failure)
+        for why in filter(None, interrupted):
+            raise why
 
 
 async def end(
@@ -83,7 +86,26 @@ async def end(
     if not tasks:
         return set()
     await asyncio.wait(tasks, timeout=grace_seconds)
-    return await _cancel(tasks, cancel_seconds)
+    if (interrupted := await _cancel(tasks, cancel_seconds)) is not None:
+        raise interrupted
+    return {task for task in tasks if not task.done()}
+
+
+async def see_out(tasks: Sequence[asyncio.Task[Any]], seconds: float | None = None) -> asyncio.CancelledError | None:
+    """Wait until `tasks` have ended, at most for `seconds`, however often that is cancelled; gives what cancelled it.
+
+    What works under a lease has ended before that is given up: `asyncio.run` cancels all that is left a second time.
+    """
+    loop, cancelled = asyncio.get_running_loop(), None
+    until = None if seconds is None else loop.time() + seconds
+    while left := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(left, timeout=None if until is None else until - loop.time())
+        except asyncio.CancelledError as why:
+            cancelled = why
+        else:
+            break
+    return cancelled
 
 
 def _judge(above: Sequence[asyncio.Task[ExitCode]], below: Sequence[asyncio.Task[object]]) -> ExitCode:
@@ -96,12 +118,8 @@ def _judge(above: Sequence[asyncio.Task[ExitCode]], below: Sequence[asyncio.Task
     return max(codes, default=ExitCode.OK)
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> set[asyncio.Task[Any]]:
-    """Cancel what still runs; gives what does not end."""
-    running = [task for task in tasks if not task.done()]
-    if not running:
-        return set()
-    for task in running:
+async def _cancel(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> asyncio.CancelledError | None:
+    """Cancel what still runs, and wait for it; gives what has cancelled that."""
+    for task in tasks:
         task.cancel()
-    _, left = await asyncio.wait(running, timeout=seconds)
-    return left
+    return await see_out(tasks, seconds)

@@ -31,7 +31,8 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.process.process import ExitCode, exit_code_for
 from shardsdk.process.ringcheck import RingCheck
-from shardsdk.process.together import end
+from shardsdk.process.tasks import be_patient, failed_meanwhile, run_task
+from shardsdk.process.together import end, see_out
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
 from shardsdk.protocol.ranges import HashBy
 from shardsdk.queueing.metrics import Metrics
@@ -146,7 +147,12 @@ class Workload:
             self._tell_leaving(failed=failed)
             told_at = self._clock.monotonic() if stop.is_set() else None
             reconciling = await end(working, grace_seconds, CANCEL_SECONDS)
-            running = await self._end_tasks(tasks, told_at)
+            if told_at is not None:
+                await be_patient(tasks, self._tasks, told_at, self._clock)
+            running = await end(tasks[::-1], 0.0, CANCEL_SECONDS)  # the last that was given first
+            judged = done if told_at is None else set()
+            if failed_meanwhile({*tasks} - judged):
+                ended = max(ended, ExitCode.FAILED)
             await self._stop_writing()
             await end(writing, WRITES_SECONDS, CANCEL_SECONDS)
             await self._recorder.flush_in_passing()
@@ -159,14 +165,17 @@ class Workload:
             await self._stop_writing()
             for task in (stopping, *working, *tasks):
                 task.cancel()
-            await asyncio.wait([stopping, *working, *tasks])
+            await see_out([stopping, *working, *tasks])
             raise
         finally:
             for task in (stopping, *background):
                 task.cancel()
-            await asyncio.wait([stopping, *background])
+            interrupted = await see_out([stopping, *background])
             if self._threads:
                 self._threads.close()
+            if interrupted is not None:
+                await see_out([*working, *tasks])  # nobody is told any more that one is stuck
+                raise interrupted
 
     async def _be_ready(self) -> None:
         """Return when the first reconcile may begin."""
@@ -191,18 +200,9 @@ class Workload:
 
     async def _run_task(self, task: TaskSpec, stop: asyncio.Event) -> None:
         """A task that has returned is done; one that raised ends the process."""
-        await task.function(self._api)
+        await run_task(task, self._api)
         self._lasting.discard(id(task))
-        log.info("Task has ended", extra={"task": task.name})
         await stop.wait()
-
-    async def _end_tasks(self, tasks: Sequence[asyncio.Task[Any]], told_at: float | None) -> set[asyncio.Task[Any]]:
-        """Cancel them, the last that was given first; they may end by themselves since they were told to stop."""
-        patient = [task for task, spec in zip(tasks, self._tasks, strict=True) if spec.grace_seconds]
-        if patient and told_at is not None:
-            until = told_at + max(spec.grace_seconds for spec in self._tasks)
-            await asyncio.wait(patient, timeout=max(until - self._clock.monotonic(), 0.0))
-        return await end(tasks[::-1], 0.0, CANCEL_SECONDS)
 
     def check_synced(self) -> str | None:
         """Which caches are not complete, and why; `None`: all are."""

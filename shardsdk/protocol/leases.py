@@ -43,6 +43,8 @@ DEFAULT_DURATION_SECONDS: Final = 15
 #: The longest duration that a shard may ask for: a lease that is gone keeps its objects for so long, and while it is
 #: there, those of shards of which nothing is known.  Source: wire contract.
 MAX_DURATION_SECONDS: Final = 3600
+#: So many numbers of transitions there are.  Source: k8s.io/api, coordination/v1, an int32 that is not negative.
+_TRANSITIONS: Final = 2**31
 #: What a release writes as the duration; any other way of emptying a lease is no release.
 #: Source: client-go leaderelection, release.
 RELEASED_DURATION_SECONDS: Final = 1
@@ -107,6 +109,11 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         return instance if mark and said_at == self.spec.renew_time else None
 
     @property
+    def left(self) -> bool:
+        """Whether its shard has ended and left it to the next process of its name, with a restart grace."""
+        return self.held_by_shard and self.instance == ""
+
+    @property
     def main_resources(self) -> frozenset[GroupResource]:
         """Which resources its holder reconciles as main ones; empty, too, where nobody says.
 
@@ -137,6 +144,11 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def _said_of_ranges(self) -> tuple[HashRanges, str | None] | None:
         text = (self.metadata.annotations or {}).get(HELD_RANGES_ANNOTATION)
         return None if text is None else parse_held(text)
+
+    @property
+    def next_transition(self) -> int:
+        """What a write by which it changes hands counts as `leaseTransitions`: another number, also after the last."""
+        return ((self.spec.lease_transitions or 0) + 1) % _TRANSITIONS
 
     @property
     def fenced(self) -> bool:

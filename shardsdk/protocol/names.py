@@ -2,6 +2,8 @@
 
 >>> is_dns_label("team-a"), is_dns_label("team.a"), is_dns_subdomain("team.a")
 (True, False, True)
+>>> is_path_segment("system:node"), is_path_segment("..")
+(True, False)
 >>> before_port("::1"), before_port("example.com")
 ('[::1]', 'example.com')
 """
@@ -27,6 +29,11 @@ def is_dns_label(text: str, most: int = LABEL_CHARACTERS) -> bool:
 def is_dns_subdomain(text: str, most: int = SUBDOMAIN_CHARACTERS) -> bool:
     """Whether most other objects, and API groups, can be called so, in up to `most` characters."""
     return len(text) <= most and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_path_segment(text: str) -> bool:
+    """Whether any object can be called so, as roles may be: what a URL can have between two slashes."""
+    return text not in ("", ".", "..") and "/" not in text and "%" not in text
 
 
 def pointer_part(name: str) -> str:

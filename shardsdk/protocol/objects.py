@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
+
+#: Annotation in which `kubectl apply` leaves the whole of what it has applied.
+#: Source: k8s.io/api, core/v1.LastAppliedConfigAnnotation.
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class OwnerReference(
@@ -64,6 +68,18 @@ class ObjectMeta(SlimMeta, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
     annotations: dict[str, str] | None = None
     finalizers: list[str] | None = None
+
+    def __repr__(self) -> str:
+        return super(ObjectMeta, self._masked()).__repr__()
+
+    def __rich_repr__(self) -> Any:
+        return super(ObjectMeta, self._masked()).__rich_repr__()
+
+    def _masked(self) -> ObjectMeta:
+        """The same, to be shown: of a Secret that was applied by kubectl, what was applied is in an annotation."""
+        if not self.annotations or LAST_APPLIED not in self.annotations:
+            return self
+        return msgspec.structs.replace(self, annotations={**self.annotations, LAST_APPLIED: "..."})
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, object]:

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import TypeVar
+
 from shardsdk.cache.objects import metadata_of
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import ObjectMeta
@@ -37,11 +39,13 @@ __all__ = [
     "per_kind",
 ]
 
+T = TypeVar("T", default=Any)
+
 #: Says whether a change is worth a reconcile.
-Predicate = Callable[[Delta[Any]], bool]
+Predicate = Callable[[Delta[T]], bool]
 
 
-def always(delta: Delta[Any]) -> bool:
+def always(delta: object) -> bool:
     """Every change.
 
     >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
@@ -51,7 +55,7 @@ def always(delta: Delta[Any]) -> bool:
     return True
 
 
-def never(delta: Delta[Any]) -> bool:
+def never(delta: object) -> bool:
     """No change; of use in `per_kind`.
 
     >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject

@@ -10,12 +10,11 @@ test_priorities.py beside it, and held against a model in tests/properties/test_
 - *Two priorities*: a fresh item overtakes bulk items, but for a share of the turns that those keep, a greater one once
   they are overdue (shardsdk/queueing/lines.py).  An item that comes back has the priority it was handed out with.
 - *Delayed*: an item comes back after a while; of several delays the shortest counts.
-- *Rate-limited*: an item that comes back again and again stays away longer each
-  time, and all together come no faster than an overall rate, if there is one;
-  whether that is for an error or for something that is not there yet is the
+- *Rate-limited*: an item that comes back again and again stays away longer each time, and all together come no faster
+  than an overall rate, if there is one; whether that is for an error or for something that is not there yet is the
   caller's to say, and `forget` begins anew.
-- *Nothing is lost*: not by a consumer that is cancelled while it waits, not by
-  an item added while it runs.
+- *Held*: nothing is handed out until `release`; what waits keeps its place, and what comes is taken in.
+- *Nothing is lost*: not by a consumer that is cancelled while it waits, not by an item added while it runs.
 - *Shutdown*: nothing is taken in any more; what is queued is drained or dropped.
 
 Its metrics are client-go's (shardsdk/queueing/metrics.py, tests/unit/shardsdk/queueing/test_metrics.py).
@@ -140,7 +139,7 @@ class WorkQueue(Generic[K]):
         self._getters: deque[asyncio.Future[None]] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._closed = False
+        self._closed = self._held = False
 
     # -- adding ---------------------------------------------------------------
 
@@ -219,11 +218,21 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K | None:
         """Wait for an item and take it; `None` when the queue is shut down and empty."""
-        while not self._waiting:
-            if self._closed:
+        while self._held or not self._waiting:
+            if self._closed and not self._waiting:
                 return None
             await self._wait_for_item()
         return self._take()
+
+    def hold(self) -> None:
+        """Hand out nothing until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Hand out what waits, and what comes."""
+        if self._held:
+            self._held = False
+            self._wake_getters()
 
     def done(self, item: K) -> None:
         """Say that the work on `item` has ended, well or not; it may be handed out again."""
@@ -263,9 +272,8 @@ class WorkQueue(Generic[K]):
     async def shut_down(self, *, drain: bool = False) -> None:
         """Take nothing in any more, and forget what is delayed.
 
-        `drain` True: returns once everything queued was handed out and is done.
-        False: what waits is dropped, too; returns at once, and work under way
-        is left to whoever runs it.
+        `drain` True: returns once everything queued was handed out and is done; while it is held, that waits for
+        `release`.  False: what waits is dropped, too; returns at once, and work under way is left to whoever runs it.
         """
         self._closed = True
         self._delays = Delays()
@@ -326,7 +334,8 @@ class WorkQueue(Generic[K]):
         if since is None:
             self._tell_added(priority)
         self._idle.clear()
-        self._wake_one_getter()
+        if not self._held:
+            self._wake_one_getter()
 
     def _take(self) -> K:
         now = self._clock.monotonic()

@@ -12,6 +12,7 @@ from typing import Final
 
 from shardsdk.errors import FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
 from shardsdk.kube.backoff import asked_by
+from shardsdk.kube.cancelled import is_cancelled
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.logs import describe_error
 
@@ -59,20 +60,14 @@ def is_failure(error: BaseException) -> bool:
     return not isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit)
 
 
-def is_cancelled() -> bool:
-    """Whether the task that runs was told to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def cancelled_inside(error: asyncio.CancelledError) -> RuntimeError | None:
     """The failure that `error` is of what was called; `None`: the task that runs is what was cancelled."""
     return None if is_cancelled() else awaited_cancelled(error)
 
 
 def awaited_cancelled(error: asyncio.CancelledError) -> RuntimeError:
-    """The failure of a reconcile that nobody has cancelled."""
-    return RuntimeError(f"something that the reconcile awaited was cancelled: {error!r}")
+    """The failure of a function that nobody has cancelled."""
+    return RuntimeError(f"something that the function awaited was cancelled: {error!r}")
 
 
 def as_exception(error: BaseException) -> Exception:

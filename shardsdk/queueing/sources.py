@@ -28,6 +28,7 @@ from shardsdk.cache.cache import Cache
 from shardsdk.cache.objects import Request, metadata_of
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.identity import describe_given
 from shardsdk.kube.reflector import Delta
 from shardsdk.logs import logger_of
 from shardsdk.queueing.predicates import Predicate, always
@@ -62,7 +63,7 @@ class Watched:
             try:
                 asked = () if thing is None else self.mapping(thing)
                 found.update((as_request(each, "a mapping gives requests"), None) for each in asked)
-            except Exception:
+            except (Exception, asyncio.CancelledError):
                 meta = metadata_of(delta.object)
                 where = {"namespace": meta.namespace, "object": meta.name}
                 log.exception("A mapping raised", extra={"resource": str(self.cache.resource.group_resource), **where})
@@ -219,4 +220,4 @@ def as_request(request: object, wanted: str) -> Request:
     """
     if type(request) is Request:
         return request
-    raise TypeError(f"{wanted}: write Request(namespace, name), not {request!r}")
+    raise TypeError(f"{wanted}: write Request(namespace, name), not {describe_given(request)}")

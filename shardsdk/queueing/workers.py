@@ -18,10 +18,10 @@ raises anything else            logged, comes back after its backoff (which the
 raises a group of errors        as those, if all mean the same; else as anything
                                 else (shardsdk/queueing/raised.py)
 runs longer than its limit      cancelled, comes back after its backoff once it
-                                has ended: a plain function keeps its worker
-                                until it returns
+                                has ended, unless it says otherwise: a plain
+                                function keeps its worker until it returns
 runs when its lease may have    the same, and comes back once the lease is
-run out unnoticed               confirmed
+run out unnoticed               confirmed, whatever it says to that
 ==============================  ==============================================
 
 What one says holds until the next, which an event may bring earlier: whatever that says takes its place.  An item
@@ -48,13 +48,15 @@ from prometheus_client import Counter
 
 from shardsdk.errors import ConfigurationError, RetryRule, ShardingError, TerminalError
 from shardsdk.kube.backoff import ASKED_MAX_SECONDS, asked_by
+from shardsdk.kube.cancelled import is_cancelled
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.identity import describe_given
 from shardsdk.logs import logger_of
 from shardsdk.queueing.attempts import Attempt, Early
 from shardsdk.queueing.exits import RECONCILE
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import Priority, WorkQueue
-from shardsdk.queueing.raised import awaited_cancelled, describe, is_cancelled, is_failure, is_lease_gone, meant_by
+from shardsdk.queueing.raised import awaited_cancelled, describe, is_failure, is_lease_gone, meant_by
 
 log: Final = logger_of(__name__)
 
@@ -143,8 +145,8 @@ def checked(outcome: object, controller: str) -> Outcome:
     if isinstance(outcome, Done | Requeue | RequeueAfter | Waiting):
         return outcome
     raise TypeError(
-        f"a reconcile of controller {controller!r} returned {outcome!r}: return None, Done(), Requeue() or"
-        " RequeueAfter(seconds)"
+        f"a reconcile of controller {controller!r} returned {describe_given(outcome)}: return None, Done(), Requeue()"
+        " or RequeueAfter(seconds)"
     )
 
 
@@ -178,8 +180,6 @@ class WorkerPool(Generic[K]):
         self._asked_max_seconds = asked_max_seconds
         self._metrics = metrics
         self._running: dict[K, Attempt] = {}
-        #: What was cancelled because another process may work on the same; `None`: none may.
-        self._doubted: set[K] | None = None
         #: The error of each item whose stack was logged last.
         self._shown: dict[K, str] = {}
 
@@ -200,17 +200,22 @@ class WorkerPool(Generic[K]):
         attempt.end(Early.CANCELLED)
         return True
 
+    def is_told_to_end(self, item: K) -> bool:
+        """Whether the reconcile of `item` that runs now was cancelled, however it has gone on since."""
+        attempt = self._running.get(item)
+        return attempt is not None and attempt.told
+
     def cancel_in_doubt(self) -> None:
-        """Cancel all that run, because another process may work on the same; they come back when none does."""
-        self._doubted = self._doubted or set()
+        """Cancel all that run, because another process may work on the same, and begin none; they come back."""
+        self.queue.hold()
         for attempt in self._running.values():
             attempt.end(Early.DOUBT)
 
     def go_on(self) -> None:
-        """Nobody else works on the same: what was cancelled in doubt comes back."""
-        doubted, self._doubted = self._doubted, None
-        for item in doubted or ():
-            self.queue.add(item)
+        """Nobody else works on the same: begin reconciles again."""
+        self.queue.release()
+        for attempt in self._running.values():
+            attempt.dispelled()
 
     @property
     def running(self) -> int:
@@ -238,7 +243,7 @@ class WorkerPool(Generic[K]):
         task = loop.create_task(call(item), name=f"{self.name} {item}")
         self._running[item] = attempt = Attempt(task, partial(self._goes_on, item))
         if self._timeout_seconds is not None:
-            attempt.limit(self._timeout_seconds)
+            attempt.limit(self._timeout_seconds, lambda: self._count(lambda metrics: metrics.timeouts))
         # When to come back is this one's to say; one that only waits is woken by what it waits for.
         self.queue.drop_delay(item)
         if self._metrics:
@@ -253,6 +258,8 @@ class WorkerPool(Generic[K]):
         finally:
             attempt.ended()
             del self._running[item]
+            if attempt.is_stale:
+                self.queue.add_after(item, 0)
             if self._metrics:
                 self._metrics.active.dec()
                 self._metrics.seconds.observe(self._clock.monotonic() - begun)
@@ -275,9 +282,6 @@ class WorkerPool(Generic[K]):
 
     def _goes_on(self, item: K, cancelled_seconds: float) -> None:
         """A reconcile was cancelled so long ago, and has not ended; it may never."""
-        attempt = self._running[item]
-        if attempt.ended_early is Early.LIMIT and not attempt.told:
-            self._count(lambda metrics: metrics.timeouts)
         log.warning(
             "Reconcile goes on though it was cancelled, and keeps its worker; have it look at Context.cancelled, and"
             " give its calls time limits",
@@ -291,10 +295,7 @@ class WorkerPool(Generic[K]):
                 self._forget(item)
             case Early.DOUBT:
                 log.info("Reconcile cancelled until its hold is confirmed", extra=self._where(item))
-                (self.queue if self._doubted is None else self._doubted).add(item)
             case Early.LIMIT:
-                if not attempt.told:
-                    self._count(lambda metrics: metrics.timeouts)
                 self._give_up_waiting(item)
             case None:
                 self._fail(item, awaited_cancelled(error))

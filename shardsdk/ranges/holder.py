@@ -19,8 +19,9 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.kube.api import Api
+from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import past_owed
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, equals
 from shardsdk.logs import logger_of
@@ -53,6 +54,14 @@ class HoldsRanges(Protocol):
     name: str
     namespace: str
     on_held: Callable[[int], None]
+
+    @property
+    def fence(self) -> Fence:
+        """The hold, which says in `owed_until` how long what another process of this name had sent may be executed."""
+
+    @property
+    def owed(self) -> HashRanges:
+        """Where that may be."""
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Have the Lease say so at once; `on_held(number)` once it does."""
@@ -141,8 +150,10 @@ class RangeHolder:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 try:
-                    # That nothing is held: the sharder names nobody who does not say what it holds.
+                    # Be it nothing: the sharder names nobody who does not say what it holds.
+                    self._parts = Parts(self._lease.owed)
                     self._follow(Changes())
+                    self._tasks.create_task(self._pay(), name="ranges/pay")
                     if self._namespaces is not None:
                         self._tasks.create_task(self._count(self._namespaces), name="ranges/count")
                     await self._assignments.run()
@@ -202,6 +213,11 @@ class RangeHolder:
     async def _end(self, ranges: HashRanges) -> None:
         await self._ended(ranges)
         self._follow(self._parts.ended(ranges))
+
+    async def _pay(self) -> None:
+        """Give away what only the process before this one had, once nothing of what it sent can be executed."""
+        await past_owed([self._lease.fence], self._clock)
+        self._follow(self._parts.paid())
 
     async def _retry(self) -> None:
         await self._clock.sleep(self._parts.pause(self._rng.random()))

@@ -186,13 +186,17 @@ class Changes:
 class Parts:
     """A shard's side of its ring's RingAssignment, from the moment it holds its lease.
 
+    `owed` is where the process whose lease it goes on with may have been at work: what that had sent may still be
+    executed, so the lease goes on saying it until `paid`.
+
     Each method is an event.  After each: write `held` into the lease, under `number`,
     when that has changed; begin a look when `look_due`, `retry` after `pause` when
     `waiting` is not empty.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owed: HashRanges = NOWHERE) -> None:
         self._parts: dict[Part, HashRanges] = {Part.OTHERS: EVERYWHERE}
+        self._owed = owed
         #: What the assignment said when it was last seen; `None`: it could not be read.
         self._named: HashRanges | None = None
         #: Of what the lease is to hold: one more whenever that changes.
@@ -207,6 +211,10 @@ class Parts:
     @property
     def held(self) -> HashRanges:
         """What the lease is to say."""
+        return self._owed | self._own
+
+    @property
+    def _own(self) -> HashRanges:
         return HashRanges.union(self.of(part) for part in HELD)
 
     @property
@@ -266,6 +274,12 @@ class Parts:
         """The pause is over."""
         return self._hear({Heard.RETRIED: EVERYWHERE})
 
+    def paid(self) -> Changes:
+        """What the process before this one had sent cannot be executed any more."""
+        held, self._owed = self.held, NOWHERE
+        self.number += self.held != held
+        return Changes()
+
     def lost(self) -> Changes:
         """The lease is lost: nothing may begin, nothing is written any more."""
         self._named = None
@@ -275,7 +289,7 @@ class Parts:
 
     def _hear(self, events: Mapping[Heard, HashRanges]) -> Changes:
         """Take the steps of `events`, and then of what the assignment says, which holds until it says otherwise."""
-        held, working, ending = self.held, self.working, self.of(Part.ENDING)
+        own, working, ending = self._own, self.working, self.of(Part.ENDING)
         for event, where in events.items():
             self._step(event, where)
         if self._named is None:
@@ -283,7 +297,8 @@ class Parts:
         else:
             self._step(Heard.NAMED, self._named)
             self._step(Heard.UNNAMED, self._named.complement)
-        self.number += self.held != held
+        # What is owed anyway has to be confirmed anew: a look that is to prove something begins after it was flagged.
+        self.number += self._own != own
         return Changes(
             gained=self.working - working,
             revoked=self.of(Part.ENDING) - ending,

@@ -56,6 +56,7 @@ class Context(Generic[T]):
         "_loop",
         "_readable",
         "_recorder",
+        "_told",
         "api",
         "clock",
         "controller",
@@ -85,6 +86,7 @@ class Context(Generic[T]):
         fence: Fence | None = None,
         applied: Applied | None = None,
         field_owner: str = "",
+        told: Callable[[], bool] = lambda: False,
     ) -> None:
         self.request: Request = request
         self.object: T = thing
@@ -109,6 +111,7 @@ class Context(Generic[T]):
         self._fence = fence
         self._loop = OwnLoop()
         self._cancelled = threading.Event()
+        self._told = told
 
     @property
     def version(self) -> str:
@@ -196,9 +199,14 @@ class Context(Generic[T]):
 
         For those who send it by `api`, under `field_owner`.
         """
-        child, applies = (resource.group_resource, Request(namespace, name)), self._applying()
-        applies.names.add(child)
-        applies.forget(child)
+        child = resource.group_resource, Request(namespace, name)
+
+        def note() -> None:
+            applies = self._applying()
+            applies.names.add(child)
+            applies.forget(child)
+
+        self._loop.read(note)  # which changes it for `apply`, too
 
     @property
     def applied(self) -> AppliedFor | None:
@@ -337,8 +345,11 @@ class Context(Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the reconcile is to stop, or has ended; what takes long in a thread looks at it now and then."""
-        return self._cancelled.is_set()
+        """Whether the reconcile is to stop, or has ended; what takes long looks at it now and then.
+
+        One that was cancelled stays so, however it goes on.
+        """
+        return self._cancelled.is_set() or self._told()
 
     def cancel(self) -> None:
         """Have `cancelled` say yes, and every further `run` fail."""

@@ -260,6 +260,7 @@ class Controller(Generic[T]):
             fence=self._fence,
             applied=self._applied,
             field_owner=self._field_owner,
+            told=partial(self._workers.is_told_to_end, request),
         )
         try:
             with self._resource.inflight.hold(request, metadata.uid):

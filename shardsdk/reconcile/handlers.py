@@ -188,7 +188,7 @@ class Handlers(Generic[T]):
     def _passes(self, predicate: Predicate, delta: Delta[Any]) -> bool:
         try:
             return predicate(delta)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             meta = metadata_of(delta.object)
             where = {"controller": self._name, "namespace": meta.namespace, "object": meta.name}
             log.exception("A predicate raised; the object is reconciled", extra=where)

@@ -16,12 +16,14 @@ import msgspec
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, builtin
 from shardsdk.kinds.declaration import declaration_of
+from shardsdk.kinds.zones import check_zones
 
 
 def check_patch(kind: type[Kind], changes: Mapping[str, Any], subresource: str) -> None:
     """Hold a merge patch of an object of `kind` against its class.
 
-    Raises: ConfigurationError for a status that is not sent to its subresource, and for a field by its name in Python.
+    Raises: ConfigurationError for a status that is not sent to its subresource, for a field by its name in Python, and
+    for a time without a zone.
     """
     if "status" in changes and not subresource and _has_status_subresource(kind):
         raise ConfigurationError(
@@ -33,6 +35,7 @@ def check_patch(kind: type[Kind], changes: Mapping[str, Any], subresource: str) 
             f"ctx.patch({kind.__qualname__}, …) would change nothing by {place}: a patch has the names of the wire, so"
             f" write {name}"
         )
+    check_zones(kind, changes)
 
 
 def check_no_status(thing: Any, uid: object, status: object) -> None:

@@ -53,7 +53,7 @@ async def send_apply(
     *,
     owner: str,
     subresource: str = "",
-    model: type[T] = PARTIAL,
+    model: type[T] = PARTIAL,  # type: ignore[assignment]
     force: bool,
 ) -> T:
     """Apply `body` as the field owner `owner`; texts of a Secret go as data, and maps that are empty become so.
@@ -77,7 +77,7 @@ async def send_apply(
             raise _saying(error, f"reading what is there, to empty that first: {unread}", _NULL) from None
         except ShardingError:
             raise error from None  # it is not there
-        if emptied := parts_to_empty(there, body, owner, subresource, str(error)):
+        if emptied := parts_to_empty(there, body, owner, subresource, error.said):
             # Of this version: by now there may be something of others in them, which makes a Conflict.
             version = only_at(there["metadata"]["resourceVersion"])
             changes = [version, *({"op": "replace", "path": each, "value": emptied[each]} for each in emptied)]
@@ -87,13 +87,20 @@ async def send_apply(
                     field_manager=owner,
                 )  # fmt: skip
             return await send()
-        others = list(dict.fromkeys(others_entries(there, body, owner, subresource, str(error))))
+        others = list(dict.fromkeys(others_entries(there, body, owner, subresource, error.said)))
         if not others:
             raise
         beside = f"{'; '.join(others[:NAMED])}, and what is applied stands beside it"
         raise _saying(error, f"{beside}: take it out, or delete the {resource.kind}") from None
     # Kubernetes' own groups without a domain have no null, and drop what is empty.
     return await send() if "." in resource.group and _has_empty(body) and _lacks_empty(_parts(body), made) else made
+
+
+def _unplaced(text: str) -> str:
+    """Without what says which entries of lists are meant."""
+    # Where none ends any more none is looked for, at each of the brackets that somebody may have written there.
+    last = text.rfind("]") + 1
+    return _ENTRY.sub("[]", text[:last]) + text[last:]
 
 
 @contextmanager
@@ -111,7 +118,7 @@ def _told_of(error: Invalid, resource: Resource, emptied: Iterable[str]) -> Iter
 
 def _saying(error: Invalid, more: str, about: str = "") -> Invalid:
     """The same error with `more`; one that says nothing `about` that as it is."""
-    if about not in str(error):
+    if about not in error.said:
         return error
     return Invalid(f"{error} — {more}", status=error.status, reason=error.reason)
 
@@ -148,7 +155,7 @@ def parts_to_empty(
             ours = pointers
         else:
             theirs |= pointers.keys()
-    left = said = _UNCHECKED.sub("", _ENTRY.sub("[]", refusal.partition(" is invalid: ")[2]))
+    left = said = _UNCHECKED.sub("", _unplaced(refusal.partition(" is invalid: ")[2]))
     ours = {pointer: ours[pointer] for pointer in ours if pointer not in theirs}
     for where, empty in ours.values():
         null = f'{_NULL}{where} in body must be of type object: "null"'
@@ -167,7 +174,7 @@ def _emptied(
     """What `body` has empty and `there` is not, for what `fields` has in it: pointer, place in a refusal, and it."""
     if body in ({}, []) and isinstance(there, type(body)):
         if there and fields.keys() - {"."}:
-            yield pointer, _ENTRY.sub("[]", where), body  # what is in a map may have brackets in its name
+            yield pointer, _unplaced(where), body  # what is in a map may have brackets in its name
         return
     for name, below in fields.items():
         sort, _, what = name.partition(":")
@@ -218,12 +225,12 @@ def others_entries(
 
     Only entries of lists that `body` has as well, and that `refusal` speaks of.
     """
-    refused = _ENTRY.sub("[]", refusal)
+    refused = _unplaced(refusal)
     for entry in there["metadata"].get("managedFields") or ():
         if entry.get("manager") == owner or entry.get("subresource", "") != subresource:
             continue
         for where in _foreign(entry.get("fieldsV1") or {}, body, ""):
-            if _ENTRY.sub("[]", where) in refused:
+            if _unplaced(where) in refused:
                 yield f"{entry.get('manager') or 'somebody'} has set {where}"
 
 

@@ -238,7 +238,11 @@ class Work:
 
 
 def controller_for(
-    resource: Resource, model: type[M] = PARTIAL, *, metadata_only: bool | None = None, when: Predicate = always
+    resource: Resource,
+    model: type[M] = PARTIAL,  # type: ignore[assignment]
+    *,
+    metadata_only: bool | None = None,
+    when: Predicate[M] = always,
 ) -> ControllerSpec[M]:
     """Describe a controller of `resource` for a manager to run; `model` is what its objects are decoded to.
 

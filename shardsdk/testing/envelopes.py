@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shardsdk.errors import BadRequest, Invalid, ServerError
+from shardsdk.errors import BadRequest, Invalid
 from shardsdk.kube.api import Operation, PatchKind
 from shardsdk.testing.metadata import mistyped_in
 from shardsdk.testing.strategies import is_builtin
@@ -17,7 +17,7 @@ _MANAGER_CHARACTERS: Final = 128
 def check_envelope(operation: Operation[Any]) -> None:
     """Whether the parts of a request go together, and its body is of the shape and the kind that it has to be.
 
-    Raises: BadRequest, Invalid, ServerError.
+    Raises: BadRequest, Invalid.
     """
     _check_options(operation)
     body = operation.body
@@ -58,7 +58,7 @@ def _check_types(operation: Operation[Any], body: Mapping[str, Any]) -> None:
     if operation.verb != "patch":
         raise BadRequest(mistyped, status=400, reason="BadRequest")
     if operation.kind is PatchKind.APPLY:
-        raise ServerError(mistyped, status=500, reason="")
+        raise BadRequest(mistyped, status=500, reason="")
     raise Invalid(mistyped, status=422, reason="Invalid")
 
 

@@ -41,8 +41,10 @@ from shardsdk.kube.api import (
     WatchKind,
     WatchOptions,
 )
+from shardsdk.kube.bodies import encode_body
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import codec_of, unfit_of
+from shardsdk.kube.doubts import past_owed
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
 from shardsdk.rbac import Right
@@ -218,6 +220,7 @@ class MemoryApi(Api):
         mine = list(self._open)
         if mine:
             await asyncio.wait(mine)
+        await past_owed([self.fence] if self.fence else [], self.clock)
 
     # -- inside ----------------------------------------------------------------
 
@@ -337,7 +340,9 @@ class MemoryApi(Api):
 def _check_sendable(operation: Operation[Any]) -> None:
     """What a client refuses before it sends it.  Raises: ConfigurationError."""
     plain = (operation.name or operation.verb == "create") and f"{operation.name}{operation.namespace}".isascii()
-    if not plain or (operation.body is not None and b"null" in msgspec.json.encode(operation.body)):
+    if operation.body is not None:
+        encode_body(_target_of(operation), operation.body)
+    if not plain:
         from shardsdk.kube.requests import call_of  # brings aiohttp, which takes a third of a second
 
         call_of(operation)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from shardsdk.errors import BadRequest, Conflict, Invalid, ServerError
 from shardsdk.protocol.labels import is_label_key, is_label_value
-from shardsdk.protocol.names import is_dns_label, is_dns_subdomain
+from shardsdk.protocol.names import is_dns_label, is_dns_subdomain, is_path_segment
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing.strategies import RBAC, Object, takes_any_finalizer
 
@@ -135,7 +135,7 @@ def _is_name(resource: Resource, name: str) -> bool:
     """Whether an object may be called so.  Source: the validation below kubernetes/pkg/apis."""
     which = str(resource.group_resource)
     if which in RBAC or which == "ipaddresses.networking.k8s.io":
-        return name not in (".", "..") and "/" not in name and "%" not in name
+        return is_path_segment(name)
     return is_dns_label(name) if which in ("namespaces", "services") else is_dns_subdomain(name)
 
 

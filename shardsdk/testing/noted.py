@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from shardsdk.cache.objects import Request
 from shardsdk.operator.failures import Permanent
-from shardsdk.queueing.raised import as_exception, is_failure, is_refresh, meant_by
+from shardsdk.queueing.raised import as_exception, awaited_cancelled, is_failure, is_refresh, meant_by
 from shardsdk.queueing.sources import MapFunc, as_request
 from shardsdk.queueing.workers import Done, Outcome, checked
 from shardsdk.reconcile.calls import returned_by
@@ -38,13 +39,15 @@ class Noted:
 
         async def call(context: Any) -> Outcome | None:
             self.running += 1
+            begun = context.clock.monotonic()
             self.last = f"{spec.title!r} reconciled {context.request} last"
             try:
                 outcome: Outcome | None = await self._call(spec, context)
                 checked(outcome or Done(), spec.title)
             except BaseException as error:
-                if is_failure(error) and life == self._life:
-                    self.outcomes.append((context.request.name, as_exception(error)))
+                failure = _failure_of(error, context, spec, context.clock.monotonic() - begun)
+                if failure is not None and life == self._life:
+                    self.outcomes.append((context.request.name, failure))
                 raise
             else:
                 if life == self._life:
@@ -90,3 +93,15 @@ class Noted:
                 raise
 
         return call
+
+
+def _failure_of(
+    error: BaseException, context: Any, spec: ControllerSpec[Any], lasted_seconds: float
+) -> Exception | None:
+    """What a reconcile failed with; `None`: it was cancelled because its object went, or its process is to end."""
+    if not isinstance(error, asyncio.CancelledError):
+        return as_exception(error) if is_failure(error) else None
+    limit = spec.timeout_seconds
+    if limit is not None and lasted_seconds >= limit:
+        return TimeoutError(f"{spec.title!r} was cancelled at its time limit of {limit:g} s")
+    return None if context.cancelled else awaited_cancelled(error)

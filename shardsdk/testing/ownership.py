@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shardsdk.errors import Conflict, Invalid, ServerError
+from shardsdk.errors import BadRequest, Conflict, Invalid
 from shardsdk.testing.fieldsets import (
     EMPTIED,
     Path,
@@ -72,7 +72,7 @@ _Owner = tuple[str, str, str, str]
 
 
 def check_applied(body: Object, shape: Shape) -> None:
-    """Raises: ServerError for a body whose lists cannot be merged, which is what an API server makes of it."""
+    """Raises: BadRequest, by 500, for a body whose lists cannot be merged, which is what an API server makes of it."""
     faults = [
         f"{text_of(path)}: duplicate entries for key {text_of((part,))}" for path, _, part in repeated(body, shape)
     ]
@@ -84,7 +84,7 @@ def check_applied(body: Object, shape: Shape) -> None:
         name = (body.get("metadata") or {}).get("name")
         named = f"(/{name}; {body.get('apiVersion')}, Kind={body.get('kind')})"
         message = f"failed to create typed patch object {named}: {faults[0]}"
-        raise ServerError(message, status=500, reason="")
+        raise BadRequest(message, status=500, reason="")
 
 
 def check_unique(made: Object, shape: Shape) -> None:

@@ -61,6 +61,7 @@ def test_annotations_speak_for_the_write_that_they_came_with() -> None:
     assert (lease.instance, lease.fenced) == ("0b1f5f0e-6c0f-4e7b-9d0d-3f5c2a1e8b77", True)
     assert (left.instance, left.fenced) == ("", True)
     assert [each.leaving for each in (lease, leaving, left)] == [False, True, False]
+    assert [each.left for each in (lease, leaving, left)] == [False, False, True]
     assert state(facts_of(lease, observed_at=0), 15) is State.UNCERTAIN
 
 
@@ -68,7 +69,7 @@ def test_annotations_speak_for_the_write_that_they_came_with() -> None:
 def test_annotations_that_a_go_shard_has_kept_say_nothing(name: str) -> None:
     lease = msgspec.convert({"metadata": VECTORS[name]["metadata"], "spec": VECTORS["held_by_shard"]["spec"]}, Lease)
     assert lease.metadata.annotations
-    assert (lease.instance, lease.fenced, lease.leaving) == (None, False, False)
+    assert (lease.instance, lease.fenced, lease.leaving, lease.left) == (None, False, False, False)
 
 
 def test_annotations_without_the_time_of_their_write_say_nothing() -> None:

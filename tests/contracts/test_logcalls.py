@@ -36,6 +36,10 @@ ALLOWED = {
     "other leaders not looked for, will retry": "about all rings",
     "lease not given back, it runs out by itself": "names it in the error",
     "This machine was stopped for about %.1f s; leases are confirmed before the next write": "all that it holds",
+    (
+        "The clock of the API server %s goes to and fro by up to %.1f s, and stops of this machine of up to %.1f s"
+        " may go unnoticed; are the clocks of your API servers right?"
+    ): "names the API server",
     "Reconcile stopped: the lease is gone": "names the object; the line before it names the lease",
     "Leader is working": "names its election, which may be any",
     "A reflector's handler failed, it goes on with the next event": "names the reflector; any object's event",
@@ -45,6 +49,7 @@ ALLOWED = {
     "A metric of the default registry is not shown, for its name is one of the SDK's: rename it": "names the metric",
     "A part of the manager has ended; stopping": "the process ends",
     "Task has ended": "the user's own task",
+    "Task has failed while it was to end": "the user's own task",
     "The API server warns of a request": "names the request; nothing else is known there",
     "event not written": "an Event on any object: it names that",
     "events dropped: no time was left for them": "the process ends",

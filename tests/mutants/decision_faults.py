@@ -60,7 +60,7 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
     "OVERLOOK_WHO_LEAVES": Fault(
         "that a shard is about to leave, or has left, is found out at once",
         "sharder.core.membership",
-        'lease.main_resources, lease.leaving, lease.instance == "",',
+        "lease.main_resources, lease.leaving, lease.left,",
         "lease.main_resources,",
         SHARDS,
     ),

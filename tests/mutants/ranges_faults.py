@@ -174,14 +174,14 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "NAME_WHO_KNOWS_LABELS_ALONE": Fault(
         "a shard whose lease says nothing of ranges is named for none",
         "sharder.ranges.candidates",
-        "return self.silent | self.idle | frozenset(name for name in self._silent_until if name not in self._named)",
+        "return self._overdue | self.idle | frozenset(name for name in self._silent_until if name not in self._named)",
         "return frozenset()",
         CANDIDATES,
     ),
     "TAKE_FROM_WHO_IS_SILENT_AT_ONCE": Fault(
         "who is named and says nothing of ranges any more keeps them for one duration of its lease",
         "sharder.ranges.candidates",
-        "return self.silent | self.idle | frozenset(name for name in self._silent_until if name not in self._named)",
+        "return self._overdue | self.idle | frozenset(name for name in self._silent_until if name not in self._named)",
         "return frozenset(self._silent_until)",
         CANDIDATES,
     ),

@@ -128,6 +128,27 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "self.seconds += seconds",
         LAPSES,
     ),
+    "NO_DATE_TELLS": Fault(
+        "an answer after a stop of the machine shows it",
+        "shardsdk.kube.lapses",
+        "now, missed = self._compare(before, now, stranger=known is None)",
+        "missed = NOTHING",
+        focus={"stop_shards_machine": 20.0},
+    ),
+    "BLIND_ONCE_CONFUSED": Fault(
+        "a connection whose clocks have agreed again is believed",
+        "shardsdk.kube.lapses",
+        "if not stranger and now.at < before.unsteady_until:",
+        "if not stranger:",
+        LAPSES,
+    ),
+    "A_STOP_COUNTS_TWICE": Fault(
+        "a stop that two clients find at once counts once",
+        "shardsdk.kube.lapses",
+        "        with lapses.comparing:\n",
+        "        if True:\n",
+        LAPSES,
+    ),
     "A_LOST_HOLD_MISSES_NOTHING": Fault(
         "work under a lost lease has none of the time to end that this machine has missed",
         "shardsdk.lease.hold",

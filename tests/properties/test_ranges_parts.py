@@ -42,6 +42,10 @@ class Process(NamedTuple):
     look: tuple[bool, ...] | None = None
     #: Whether reconciles run.
     busy: bool = False
+    #: Whether a write may be executed that a process of this name sent which has crashed.
+    late: bool = False
+    #: Whether the lease says so because that process held it.
+    owed: bool = False
 
 
 class World(NamedTuple):
@@ -62,6 +66,10 @@ class Fault:
     reads: tuple[str, ...] = ("assignment", "leases")
     #: The look begins before the flag is known to be written.
     looks_early: bool = False
+    #: Who goes on with a lease says nothing of what the process before it held.
+    owes_nothing: bool = False
+    #: And gives the lease back without waiting for what that has sent.
+    hurries: bool = False
 
 
 SOUND = Fault()
@@ -74,6 +82,8 @@ FAULTS = {
     "a look before the flag": Fault(looks_early=True),
     "a flag taken for written": Fault({(Part.OTHERS, Heard.NAMED): Part.FLAGGED}),
     "a look that was refused": Fault({(Part.LOOKING, Heard.REFUSED): Part.WORKING}),
+    "going on with nothing": Fault(owes_nothing=True),
+    "released while a dead one may write": Fault(hurries=True),
 }
 
 
@@ -105,23 +115,31 @@ def moves(world: World, fault: Fault, *, hands: bool) -> Iterator[tuple[str, Wor
             return world._replace(shards=(shards[0], shards[1]))
 
         name = "AB"[number - 1]
-        for what, after in lives(me, number):
+        for what, after in lives(me, number, fault):
             yield f"{name} {what}", put(after)
         if me.up and me.holder == number:
             for what, after in works(me, other, number, world.owner, fault):
                 yield f"{name} {what}", put(after)
 
 
-def lives(me: Process, number: int) -> Iterator[tuple[str, Process]]:
+def lives(me: Process, number: int, fault: Fault) -> Iterator[tuple[str, Process]]:
     """Processes come and go, and leases with them."""
     if me.up:
-        yield "crashes", Process(me.holder, me.held, up=False)
-    if not me.up and me.holder in (number, NOBODY):
-        yield "acquires its lease, which empties it", Process(number)
+        yield "crashes", Process(me.holder, me.held, up=False, late=me.busy or me.late)
+    if me.late:
+        yield "has sent nothing that can still be executed", me._replace(late=False)
+    if not me.up and me.holder == number and not fault.owes_nothing:
+        yield "goes on with its lease", Process(number, me.held, told=me.held, late=me.late, owed=me.held)
+    elif not me.up and me.holder in (number, NOBODY):
+        yield "acquires its lease, which empties it", Process(number, late=me.late)
+    if me.up and me.holder == number and me.owed and not me.late:
+        changed = me.part not in fault.held
+        answer = None if changed else me.answer
+        yield "is past what was owed", me._replace(owed=False, current=me.current and not changed, answer=answer)
     if me.holder == number:
         yield "has lost its lease to its deadline, and the sharder has taken it", Process(SHARDER, up=False)
-    if me.up and me.holder == number and not me.busy:
-        yield "releases its lease", Process(NOBODY, up=False)
+    if me.up and me.holder == number and not me.busy and (fault.hurries or not me.late):
+        yield "releases its lease", Process(NOBODY, up=False, late=me.late)
     if me.holder == SHARDER:
         yield "is given its lease back", me._replace(holder=NOBODY)
 
@@ -130,7 +148,7 @@ def works(me: Process, other: Process, number: int, owner: int, fault: Fault) ->
     view = Heard.UNKNOWN if owner == UNREADABLE else Heard.NAMED if owner == number else Heard.UNNAMED
     if view is not me.view:
         yield f"sees that it is {view.name}", heard(me._replace(view=view), fault)
-    wanted = me.part in fault.held
+    wanted = me.owed or me.part in fault.held
     if not me.current:
         yield "tells its keeper", me._replace(told=wanted, current=True)
     if me.answer is None and (me.told != me.held or not me.current or me.part in (Part.FLAGGING, Part.LEAVING)):
@@ -203,7 +221,7 @@ def explore(fault: Fault, *, hands: bool) -> tuple[int, list[str] | None]:
     queue = deque([start])
     while queue:
         world = queue.popleft()
-        if all(each.busy for each in world.shards):
+        if all(each.busy or each.late for each in world.shards) and any(each.busy for each in world.shards):
             return len(before), way(before, world)
         for what, after in moves(world, fault, hands=hands):
             if after not in before:

@@ -54,10 +54,14 @@ class Checkers:
     _torn_leases: dict[str, float] = field(default_factory=dict)
     #: Until when a process may go on whose lease a user tore, and which a process of the same name has by now.
     _displaced: dict[str, float] = field(default_factory=dict)
+    #: Objects for which a dead process's write was executed after the next one of its shard had begun.
+    _late: set[str] = field(default_factory=set)
     #: Up to which version each process had been told of leases when the store was set back.
     _heard: dict[str, int] = field(default_factory=dict)
     #: Until when holds may last that the store has forgotten, since it was set back.
     _unsure_until: float = 0.0
+    #: When the store was set back last.
+    _set_back_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.strays = Strays(self.world)
@@ -104,7 +108,7 @@ class Checkers:
 
     def unsure_until(self, moment: float) -> None:
         """Holds of before last until then; nobody can tell whose what is."""
-        self._unsure_until = moment
+        self._unsure_until, self._set_back_at = moment, self.world.now
 
     def set_back_lease(self, commit: Commit) -> None:
         """A lease is what this write has made of it, again.
@@ -172,6 +176,8 @@ class Checkers:
         if lease is None or lease.holder != doing.shard:
             return False
         torn = lease.torn_from == doing.process and self.world.now < lease.at + lease.duration / RATES[1]
+        if lease.at < self._set_back_at and not self.unsure:
+            return torn  # whoever has not renewed it since a restore holds nothing any more, by its own clock
         return torn or lease.author == doing.process
 
     def is_excused(self, doing: Doing, sent: float | None = None) -> bool:
@@ -217,7 +223,7 @@ class Checkers:
         """
         made_at = self.world.made_at.get(child.uid, 0.0)
         kept = self._made_for.get(child.uid) == (doing.uid, self.world.ownership.changes(doing.uid))
-        return made_at if doing.fenced or not kept else max(made_at, self.world.waits.sharder_hindered)
+        return made_at if doing.fenced or not kept else max(made_at, self.world.hindrances.sharder)
 
     # -- writes ----------------------------------------------------------------
 
@@ -251,6 +257,11 @@ class Checkers:
             return
         if self.is_tainted(doing.uid) or self.is_excused(doing, commit.author.sent):
             return
+        if last.shard == doing.shard and self.world.is_dead(doing.process):
+            self._late.add(
+                doing.uid
+            )  # who goes on with a dead process's lease reckons with it, and lets no other begin
+            return
         what = f"{commit.resource.plural} {commit.key}"
         self.violate("two owners", f"{doing} writes {what} after {last} began")
 
@@ -267,6 +278,8 @@ class Checkers:
         ]
         if not twins:
             return
+        if owner in self._late:
+            return  # a dead process's own, which came too late for the next to see
         if isinstance(doing, Doing) and not doing.fenced:
             self.taint(owner)  # a foreign shard knows neither barrier nor expectations
             return
@@ -301,7 +314,7 @@ class Checkers:
                 self.violate("acknowledges drains only", f"{author} moves {what}")
             if any(each.uid == before.uid for each in self.at_work.of(author)):
                 self.violate("acknowledges when done", f"{author} moves {what} while it reconciles it")
-            unanswered = (each for each in self.world.server.unanswered_writes(author) if each.uid == before.uid)
+            unanswered = (each for each in self.world.server.unanswered_writes(shard) if each.uid == before.uid)
             for doing in (each for each in unanswered if each.fenced and not self.is_excused(each)):
                 self.violate("acknowledges when done", f"{author} moves {what}; {doing} may yet have a write executed")
             return

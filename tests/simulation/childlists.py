@@ -89,7 +89,7 @@ class _Trap:
         seconds = self.world.timings.lease
         self.world.server.stall_watch([self.link], seconds, PIECES)
         self.world.trouble(self.identity)
-        self.world.waits.hinder(FAMILY.ring, 2 * seconds)
+        self.world.hindrances.hinder(FAMILY.ring, 2 * seconds)
         self.world.calm_from(self.world.now + seconds)
 
     def make_child(self, owner: Version) -> None:

@@ -88,4 +88,4 @@ class Edits:
         found = world.storage.demand(CLUSTERRINGS, Key("", ring.ring))
         world.storage.replace(CLUSTERRINGS, found, {**deepcopy(found.doc), "spec": spec}, Author("user"))
         world.calm_from(world.now)
-        world.waits.hinder(ring.ring)
+        world.hindrances.hinder(ring.ring)

@@ -82,7 +82,7 @@ class ForeignShard:
         """End it between two steps."""
         self.link.die(self._world.now + 0.3)
         self._world.bury()
-        self._world.waits.hinder(self.ring.ring)
+        self._world.hindrances.hinder_shard(self.ring, self.name)
         self.process.kill()
 
     async def stop(self) -> None:

@@ -291,8 +291,6 @@ class Happenings:
         if watch is not None:
             self.world.note(f"a watch of {watch.link.name} on {watch.resource.plural} stalls for {seconds:.1f} s")
             self.world.trouble(watch.link.name)
-            ring = next((each.ring.ring for each in self.world.shards if each.link is watch.link), None)
-            self.world.waits.hinder(ring, seconds)
             self.world.calm_from(self.world.now + seconds)
 
     def compact(self, rng: Random) -> None:

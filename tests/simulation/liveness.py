@@ -43,8 +43,8 @@ class Liveness:
     """The rules about time of one run."""
 
     world: World
-    #: Since when something is as it must not stay, by a name for it.
-    _bad_since: dict[str, float] = field(default_factory=dict)
+    #: Since when something is as it must not stay, by its ring and a name for it.
+    _bad_since: dict[tuple[str, str], float] = field(default_factory=dict)
     #: Since when an object is where it belongs.
     _at_home: dict[str, float] = field(default_factory=dict)
     _available: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Liveness:
     _leaving: dict[str, frozenset[str]] = field(default_factory=dict)
     #: Shards whose leases are in the sharder's name.
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    _told: set[tuple[str, str]] = field(default_factory=set)
     #: What is wrong with which objects, and whether anything was written since that was looked at but renewals.
     _problems: list[tuple[Version, RingLabels, str]] = field(default_factory=list)
     _written: bool = True
@@ -174,21 +174,21 @@ class Liveness:
         """Look at everything."""
         if self._written or self._works_listed != self.world.works_listed:
             self._look_at_objects()
-        bad: dict[str, str] = {}
+        bad: dict[tuple[str, str], str] = {}
         for version, ring, problem in self._problems:
             if self.world.working_shards(ring.ring) and not self.world.poison.excuses(version):
-                bad[version.uid] = problem
+                bad[ring.ring, version.uid] = problem
         for name in RINGS:
             for lease in self.taken(name):
                 if self.world.working_shards(name):
-                    bad[f"lease {lease}"] = f"lease {lease} stays in the sharder's name"
+                    bad[name, f"lease {lease}"] = f"lease {lease} stays in the sharder's name"
         self.judge(bad)
 
-    def judge(self, bad: Mapping[str, str]) -> None:
-        """What is not as it should be now, by a name for it, must not be so for long while nothing hinders it."""
+    def judge(self, bad: Mapping[tuple[str, str], str]) -> None:
+        """What is not as it should be now, by its ring and a name, must not be so for long while nothing hinders it."""
         self._bad_since = {what: self._bad_since.get(what, self.world.now) for what in bad}
         for what, since in self._bad_since.items():
-            waited = self.world.now - max(since, self.world.calm_since)
+            waited = self.world.now - max(since, self.world.hindrances.until(what[0]))
             if waited > self.bound and what not in self._told:
                 self._told.add(what)
                 self.world.checkers.violate("in bounded time", f"{bad[what]} for {waited:.0f} s")

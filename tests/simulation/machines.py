@@ -3,7 +3,9 @@
 Neither do their timers: what a request or a sleep had left when the machine stopped, it has left when that goes on.
 What shows it is the `Date` of the first answer to a request that is sent after
 the wake-up.  Until then the product promises nothing: what a process sends in
-those milliseconds is excused, and what it sends afterwards is not.
+those milliseconds is excused, and what it sends afterwards is not, whether that
+answer was understood or not.  Where it cannot show the stop (its connection was
+idle, the answers are slow), the process is excused until it has renewed its lease.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import floor, inf
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.lapses import NOTHING, NOTICED_SECONDS, RESOLUTION_SECONDS, Lapses, ServerClock
+from shardsdk.kube.lapses import DRIFT, MEMORY_SECONDS, NOTICED_SECONDS, RESOLUTION_SECONDS, Lapses, ServerClock
 from shardsdk.testing.processes import ProcessState
 from shardsdk.testing.virtual import SkewedClock, VirtualClock
 from tests.simulation.timers import StoppedTimers
+from tests.simulation.vocabulary import RATES
 
 if TYPE_CHECKING:
     from tests.simulation.replicas import ReplicaProcess
@@ -29,20 +32,35 @@ if TYPE_CHECKING:
 
 #: A stop that lasts longer is noticed, whatever the clocks' rates.
 LEAST_SECONDS: Final = NOTICED_SECONDS + RESOLUTION_SECONDS
+#: How much less a second without an answer shows: what clocks may drift apart, and how fast this machine's may go.
+_DRIFT: Final = DRIFT + max(RATES) - 1.0
 #: Actions that stop a machine; without any of them no clock has to be compared with another.
 STOPS: Final = frozenset({
     "stop_shards_machine", "stop_leaders_machine", "stop_shard_in_renewal", "stop_leader_in_renewal", "force_away",
 })  # fmt: skip
 
 
+class Standstill(NamedTuple):
+    """That a machine stood still for so many seconds.
+
+    `overlooked` is called by an answer that was to show it and did not, `renewed` once its process's lease is renewed.
+    """
+
+    seconds: float
+    went_on_at: float
+    overlooked: Callable[[], None]
+    renewed: Callable[[], None]
+
+
 class MachineClock(SkewedClock):
     """The clock of a machine that may be stopped; inherited because it differs in nothing else."""
 
-    __slots__ = ("lapses",)
+    __slots__ = ("lapses", "unnoticed")
 
     def __init__(self, clock: VirtualClock, **skew: float) -> None:
         super().__init__(clock, **skew)
         self.lapses = Lapses()
+        self.unnoticed: Standstill | None = None
 
     def stood_still(self, seconds: float) -> None:
         """It did not go for so long, until now; nobody has looked at it meanwhile."""
@@ -97,12 +115,13 @@ class Machines:
         if process not in self._stopped:
             return
         who, since, timers = self._stopped.pop(process)
+        clock, seconds = who.clock, self.world.now - since
         if who.process.state is not ProcessState.PAUSED:
             return
-        assert isinstance(who.clock, MachineClock)
+        assert isinstance(clock, MachineClock)
         self.world.note(f"the machine of {process} goes on")
-        who.clock.stood_still(self.world.now - since)
-        timers.go_on(self.world.now - since)
+        clock.stood_still(seconds)
+        timers.go_on(seconds)
         unaware_since, noticed_at = self._unaware.get(process, (self.world.now, 0.0))
         self._unaware[process] = unaware_since if noticed_at == inf else self.world.now, inf
         ends: list[Callable[[], None]] = []
@@ -111,9 +130,23 @@ class Machines:
             ends[0]()
             self.world.note(f"{process} notices that its machine stood still")
             self.world.mark("stop of a machine noticed")
-            self._unaware[process] = self._unaware[process][0], self.world.now
+            ends_judging()
 
-        ends.append(who.clock.lapses.subscribe(noticed))
+        def ends_judging() -> None:
+            clock.unnoticed = None
+            ends_excuse()
+
+        def ends_excuse() -> None:
+            since, until = self._unaware[process]
+            self._unaware[process] = since, min(until, self.world.now)
+
+        def overlooked() -> None:
+            ends_judging()
+            what = f"{process} has had an answer, and does not know that its machine stood still for {seconds:.1f} s"
+            self.world.checkers.violate("notices a stop", what)
+
+        clock.unnoticed = Standstill(seconds, self.world.now, overlooked, ends_excuse)
+        ends.append(clock.lapses.subscribe(noticed))
         self.resume(who)
 
     def is_unaware(self, process: str, at: float | None = None) -> bool:
@@ -128,14 +161,18 @@ class Machines:
 class Comparison:
     """One client's comparison of its clock with the API server's, as shardsdk.kube.sessions makes it."""
 
-    def __init__(self, clock: Clock, lapses: Lapses) -> None:
+    def __init__(self, clock: MachineClock) -> None:
         self._clock = clock
-        self._lapses = lapses
         self._server_clock = ServerClock()
+        #: When the last answer came that the next is compared with, and how long that had taken.
+        self._answered = (-inf, 0.0)
+        #: The stop that the first answer after it has been judged by; those that follow are compared with that one.
+        self._judged: Standstill | None = None
 
     def watch(self, execute: Callable[[], Any]) -> tuple[Callable[[], Any], Callable[[], None]]:
         """A request that notes when it is executed, and what to do once it is answered."""
-        sent = self._clock.monotonic() + self._lapses.least
+        began, asked_at = self._clock.monotonic(), asyncio.get_running_loop().time()
+        sent = began + self._clock.lapses.least
         dates: list[int] = []
 
         def dated() -> Any:
@@ -143,14 +180,32 @@ class Comparison:
             return execute()
 
         def compare() -> None:
-            answered = self._clock.monotonic() + self._lapses.least
-            missed = self._server_clock.heard("connection", sent, answered, dates[0]) if dates else NOTHING
-            if missed.seconds:
-                self._lapses.note(*missed)
+            if dates:
+                self._server_clock.compare("connection", sent, self._clock.monotonic, dates[0], self._clock.lapses)
+                self._judge(began, asked_at)
 
         return dated, compare
+
+    def _judge(self, began: float, asked_at: float) -> None:
+        """Whether the answer to a request was to show a stop, and nobody has noticed any."""
+        now, stop = self._clock.monotonic(), self._clock.unnoticed
+        if stop is not None and stop is not self._judged:
+            if asked_at <= stop.went_on_at:
+                return
+            self._judged = stop
+            before, took = self._answered
+            shown = LEAST_SECONDS + took + (now - began) + _DRIFT * (now - before) + self._server_clock.apart
+            if now - before <= MEMORY_SECONDS and stop.seconds > shown:
+                stop.overlooked()
+        self._answered = now, now - began
+
+    def renewed(self, asked_at: float) -> None:
+        """A renewal of the process's own lease that was sent at that moment has been confirmed."""
+        stop = self._clock.unnoticed
+        if stop is not None and asked_at > stop.went_on_at:
+            stop.renewed()
 
 
 def comparison_of(clock: Clock) -> Comparison | None:
     """What a client compares; `None`: its machine is never stopped, so it need not."""
-    return Comparison(clock, clock.lapses) if isinstance(clock, MachineClock) else None
+    return Comparison(clock) if isinstance(clock, MachineClock) else None

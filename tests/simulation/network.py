@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
+from typing import Final
 
 
 class Fate(Enum):
@@ -18,6 +19,10 @@ class Fate(Enum):
     ERROR = "answered with an error, not executed"
     ERROR_BUT_EXECUTED = "answered with an error, executed all the same"
     ERROR_BEFORE_EXECUTION = "answered with an error, executed a moment later"
+
+
+#: Those of which its client may hear nothing for as long as it waits.
+SILENT: Final = (Fate.LOST, Fate.UNANSWERED, Fate.LATE)
 
 
 @dataclass(slots=True)
@@ -47,6 +52,8 @@ class Link:
         self.rng = rng
         self.trouble = CALM
         self.cut = False
+        #: Until when its process waits for what may never come: an answer, or lines of a watch.
+        self.silent_until = 0.0
         #: Requests that arrive later than this are not executed: the kernel has closed the connections.
         self.closed_from = float("inf")
         #: Seconds by which the next answer comes late.

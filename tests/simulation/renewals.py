@@ -50,6 +50,8 @@ class Renewals:
         drained = self._drained.pop(after.uid, None)
         if author in ("user", "setup") or author.rpartition("_")[0] == shard or drained is None:
             return
+        if after.label(FAMILY.shard) is None:
+            return  # it has left the ring, and is nobody's
         if self._renewed_at(shard) < drained:
             what = f"{author} takes {WORKS.plural} {after.key} ({after.uid}) from {shard}"
             self._violate(

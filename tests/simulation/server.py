@@ -23,7 +23,7 @@ from shardsdk.protocol.objects import CLUSTERRINGS, Resource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 from shardsdk.testing.patching import apply_json_patch, merge
 from shardsdk.testing.processes import outside
-from tests.simulation.network import Fate, Link
+from tests.simulation.network import SILENT, Fate, Link
 from tests.simulation.storage import Author, Commit, Doc, Storage, Version, selection_of
 from tests.simulation.watching import Line, Watch
 
@@ -144,6 +144,8 @@ class SimServer:
         """Take a request as it leaves its client; `granted` seconds from now it must not be executed any more."""
         loop = asyncio.get_running_loop()
         fate = link.fate(writes=writes)
+        if fate in SILENT:
+            link.silent_until = max(link.silent_until, loop.time() + granted)
         if fate is Fate.LOST:
             return
         deadline = loop.time() + granted
@@ -151,11 +153,14 @@ class SimServer:
         sent = _Sent(self, link, execute, answer, fate, deadline)
         loop.call_later(delay, sent.arrive, context=Context())
 
-    def unanswered_writes(self, process: str) -> list[Any]:
-        """What a process was doing as it sent the writes that may yet be executed, as far as it can know."""
+    def unanswered_writes(self, shard: str) -> list[Any]:
+        """What processes of a shard were doing as they sent the writes that may yet be executed, as far as it can know.
+
+        Also those that are dead by now: who goes on with their lease has to wait for them.
+        """
         now = asyncio.get_running_loop().time()
         self.unanswered = {key: each for key, each in self.unanswered.items() if each[1] >= now}
-        return [doing for doing, _ in self.unanswered.values() if doing.process == process]
+        return [doing for doing, _ in self.unanswered.values() if doing.shard == shard]
 
     def hold_back(self, execute: Callable[[], None]) -> None:
         """Do this when the server goes on."""

@@ -116,7 +116,8 @@ class ShardProcess:
         if closes_connections:
             self.link.die(self._world.now + 0.3)
         self._world.bury()
-        self._world.waits.hinder(self.ring.ring)
+        self._world.killed.add(self.identity)
+        self._world.hindrances.hinder_shard(self.ring, self.name)
         self.process.kill()
 
     async def stop(self) -> None:

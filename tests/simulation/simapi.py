@@ -29,10 +29,12 @@ from shardsdk.kube.api import (
     WatchOptions,
 )
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import past_owed
 from shardsdk.kube.fencing import Guard, Ledger
 from shardsdk.kube.reading import OPEN_SECONDS
 from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.kube.store import Key
+from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.objects import LEASES, Resource
 from tests.simulation.limits import Limit
 from tests.simulation.machines import comparison_of
@@ -179,6 +181,7 @@ class SimApi(Api):
 
     async def writes_settled(self) -> None:
         await self.ledger.settled()
+        await past_owed(self._fences, self._clock)
 
     # -- inside ------------------------------------------------------------
 
@@ -224,6 +227,8 @@ class SimApi(Api):
                 if operation.resource == LEASES:
                     self.link.renews()
                 result = await self._exchange(lambda: execute(deadline), granted, writes=True)
+                if self._comparison is not None and operation.resource == LEASES and _holds(_plain(operation.body)):
+                    self._comparison.renewed(author.sent)
         except TimeoutError as error:
             raise ConnectionFailed(f"{what}: no answer within {limit:.1f} s") from error
         except ApiError as error:
@@ -246,6 +251,11 @@ class SimApi(Api):
         finally:
             if compare is not None and answer.done() and not answer.cancelled():
                 compare()
+
+
+def _holds(lease: Any) -> bool:
+    """Whether a write says that its sender has the lease for itself; the sharder's hold on a shard's is no such."""
+    return bool(lease) and lease.get("spec", {}).get("holderIdentity") not in (None, "", SHARDER_HOLDER)
 
 
 def _plain(body: Any) -> Any:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
+from shardsdk.kube.lapses import MEMORY_SECONDS, NOTHING, ServerClock
 from shardsdk.kube.store import Key
-from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.simulation.machines import LEAST_SECONDS, MachineClock
+from tests.simulation.machines import LEAST_SECONDS, Comparison, MachineClock
+from tests.simulation.network import Link
 from tests.simulation.schedule import draw_plan
+from tests.simulation.simapi import SimApi
 from tests.simulation.storage import Author
 from tests.simulation.vocabulary import FAMILY, WORKS, Doing
 from tests.simulation.world import World
@@ -66,6 +71,21 @@ def hold_lease(world: World, shard: FakeShard) -> None:
     spec = {"holderIdentity": shard.name, "leaseDurationSeconds": 15}
     body = {"kind": "Lease", "metadata": {**meta, "labels": labels}, "spec": spec}
     world.storage.create(LEASES, body, Author(shard.identity))
+
+
+async def ask(comparison: Comparison, clock: VirtualClock) -> None:
+    """A request, and its answer a moment later."""
+    execute, compare = comparison.watch(lambda: None)
+    await clock.sleep(0.01)
+    execute()
+    compare()
+
+
+async def stand_still(world: World, shard: FakeShard, seconds: float = 2 * LEAST_SECONDS) -> None:
+    """Have the machine of a shard stand still, and go on a second later."""
+    fake: Any = shard
+    world.machines.stop(fake, seconds)
+    await world.clock.sleep(seconds + 1.0)
 
 
 def beside(world: World) -> bool:
@@ -212,3 +232,72 @@ async def test_an_object_that_a_user_gives_to_another_may_be_at_work_twice(
     world.storage.replace(WORKS, before, {**before.doc, "metadata": meta}, Author(author))
     world.checkers.began(doing_of(world, old))
     assert beside(world) is wrong
+
+
+@pytest.mark.parametrize("blind", [False, True])
+@in_virtual_time
+async def test_an_answer_ends_the_excuse_of_a_stopped_machine_whether_it_was_understood_or_not(
+    clock: VirtualClock, blind: bool
+) -> None:
+    world, old, _ = make_world(clock)
+    comparison = Comparison(old.clock)
+    await ask(comparison, clock)
+    with pytest.MonkeyPatch.context() as patched:
+        if blind:
+            patched.setattr(ServerClock, "heard", lambda *_: NOTHING)
+        await stand_still(world, old)
+        assert world.machines.is_unaware(OLD)
+        await ask(comparison, clock)
+    await clock.sleep(0.1)
+    assert not world.machines.is_unaware(OLD)
+    assert [each.rule for each in world.checkers.violations] == (["notices a stop"] if blind else [])
+
+
+@in_virtual_time
+async def test_an_answer_that_was_not_to_show_a_stop_is_what_later_ones_are_judged_by(clock: VirtualClock) -> None:
+    world, old, _ = make_world(clock)
+    comparison = Comparison(old.clock)
+    await ask(comparison, clock)
+    await clock.sleep(MEMORY_SECONDS + 1.0)
+    await stand_still(world, old)
+    await ask(comparison, clock)
+    assert world.machines.is_unaware(OLD), "its connection was idle for too long"
+    await clock.sleep(MEMORY_SECONDS / 2)
+    await ask(comparison, clock)
+    assert not world.checkers.violations, "the answer before has come since"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ServerClock, "heard", lambda *_: NOTHING)
+        await stand_still(world, old, 5 * LEAST_SECONDS)
+        await ask(comparison, clock)
+    assert [each.rule for each in world.checkers.violations] == ["notices a stop"]
+
+
+@pytest.mark.parametrize(
+    ("late", "holder", "ended"),
+    [(0.0, "fam-0", True), (0.0, SHARDER_HOLDER, False), (2 * LEAST_SECONDS + 1.0, "fam-0", False)],
+    ids=["its own", "a hold of the sharder's", "sent before its machine stood still"],
+)
+@in_virtual_time
+async def test_a_renewal_that_is_confirmed_ends_the_excuse_of_a_stopped_machine(
+    clock: VirtualClock, late: float, holder: str, ended: bool
+) -> None:
+    world, old, new = make_world(clock)
+    hold_lease(world, old)
+    first = doing_of(world, old)
+    world.checkers.began(first)
+    link = Link(OLD, Random(1))
+    api, namespace = SimApi(world.server, link, old.clock), world.namespace_of_shard(old.name)
+    link.answers_late = late
+
+    async def renew() -> None:
+        await api.patch(LEASES, old.name, namespace, {"spec": {"holderIdentity": holder}})
+
+    renewing = asyncio.ensure_future(renew()) if late else None
+    await clock.sleep(0.0)
+    await stand_still(world, old)
+    await (renewing or renew())
+    await clock.sleep(0.1)
+    assert world.machines.is_unaware(OLD) is not ended
+    world.checkers.began(doing_of(world, new))
+    world.checkers.at_work.stepped(first)
+    assert beside(world) is ended

@@ -40,9 +40,10 @@ def make_family(world: World) -> Version:
     return owner
 
 
-def assign(world: World, shard: str) -> None:
+def assign(world: World, shard: str | None) -> None:
     before = world.storage.demand(WORKS, OWNER)
-    doc = {**before.doc, "metadata": {**before.doc["metadata"], "labels": {FAMILY.shard: shard}}}
+    labels = {} if shard is None else {FAMILY.shard: shard}
+    doc = {**before.doc, "metadata": {**before.doc["metadata"], "labels": labels}}
     world.storage.replace(WORKS, before, doc, Author("sharder-0_1"))
 
 
@@ -50,7 +51,7 @@ def assign(world: World, shard: str) -> None:
 async def test_a_foreign_shard_goes_on_with_an_owner_whose_child_nobody_can_label(clock: VirtualClock) -> None:
     world = World(draw_plan(1), clock)
     owner = make_family(world)
-    world.waits.hinder(None, NOBODY_LABELS_SECONDS)
+    world.hindrances.hinder(None, NOBODY_LABELS_SECONDS)
     await clock.sleep(NOBODY_LABELS_SECONDS)
     assert begin(world, owner, fenced=False) == []
 
@@ -59,7 +60,7 @@ async def test_a_foreign_shard_goes_on_with_an_owner_whose_child_nobody_can_labe
 async def test_a_child_has_to_be_labelled_once_a_leader_can(clock: VirtualClock) -> None:
     world = World(draw_plan(1), clock)
     owner = make_family(world)
-    world.waits.hinder(None, NOBODY_LABELS_SECONDS)
+    world.hindrances.hinder(None, NOBODY_LABELS_SECONDS)
     await clock.sleep(NOBODY_LABELS_SECONDS + UNLABELLED_SECONDS)
     assert begin(world, owner, fenced=False) == ["children with their owner"]
 
@@ -73,7 +74,7 @@ async def test_a_shard_with_the_barrier_and_an_owner_that_has_changed_hands_are_
     owner = make_family(world)
     for shard in shards:
         assign(world, shard)
-    world.waits.hinder(None, NOBODY_LABELS_SECONDS)
+    world.hindrances.hinder(None, NOBODY_LABELS_SECONDS)
     await clock.sleep(NOBODY_LABELS_SECONDS)
     assert "children with their owner" in begin(world, owner, fenced=fenced)
 
@@ -99,12 +100,17 @@ async def test_who_renews_a_lease_that_a_user_has_emptied_has_had_it_all_along(
 
 
 @pytest.mark.parametrize(
-    ("renews", "broken"),
-    [("its own", []), ("elsewhere", ["renews after the drain"]), ("none", ["renews after the drain"])],
+    ("renews", "to", "broken"),
+    [
+        ("its own", "fam-1", []),
+        ("elsewhere", "fam-1", ["renews after the drain"]),
+        ("none", "fam-1", ["renews after the drain"]),
+        ("none", None, []),
+    ],
 )
 @in_virtual_time
 async def test_an_owner_is_moved_under_a_hold_on_its_shards_lease_that_was_renewed_since_it_was_drained(
-    clock: VirtualClock, renews: str, broken: list[str]
+    clock: VirtualClock, renews: str, to: str | None, broken: list[str]
 ) -> None:
     world, sharder = World(draw_plan(1), clock), Author("sharder-0_1")
     meta = {"namespace": OWNER.namespace, "name": OWNER.name}
@@ -122,7 +128,7 @@ async def test_an_owner_is_moved_under_a_hold_on_its_shards_lease_that_was_renew
         world.storage.replace(LEASES, lease, {**lease.doc, "spec": {**spec, "renewTime": "later"}}, sharder)
     elif renews == "elsewhere":
         world.storage.create(LEASES, {**kind, "metadata": {**where, "namespace": "elsewhere"}, "spec": spec}, sharder)
-    assign(world, "fam-1")
+    assign(world, to)
     assert [each.rule for each in world.checkers.violations] == broken
 
 
@@ -186,3 +192,23 @@ async def test_a_child_that_came_back_while_its_owner_was_moved_may_follow_a_mom
     world.checkers.began(Doing(shards[-1], f"{shards[-1]}_1", WORKS, owner.uid, 1, fenced=False))
     broken = [each.rule for each in world.checkers.violations]
     assert ("children with their owner" not in broken) == follows
+
+
+@in_virtual_time
+async def test_nobody_relies_on_a_lease_that_was_not_renewed_since_a_restore_once_each_hold_has_run_out(
+    clock: VirtualClock,
+) -> None:
+    world = World(draw_plan(1), clock)
+    doing = Doing("fam-0", "fam-0_1", WORKS, "uid-1", 1, fenced=True)
+    meta = {"namespace": namespace_of_shard("fam-0"), "name": "fam-0", "labels": {LEASE_RING_LABEL: FAMILY.ring}}
+    kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta}
+    spec = {"holderIdentity": "fam-0", "leaseDurationSeconds": 15}
+    lease = world.storage.create(LEASES, {**kind, "spec": spec}, Author(doing.process))
+    await clock.sleep(60.0)
+    assert world.checkers.relies(doing)  # nobody has taken it
+    world.checkers.unsure_until(world.now + 15.0)
+    assert world.checkers.relies(doing)
+    await clock.sleep(16.0)
+    assert not world.checkers.relies(doing)
+    world.storage.replace(LEASES, lease, {**lease.doc, "spec": {**spec, "renewTime": "later"}}, Author(doing.process))
+    assert world.checkers.relies(doing)

@@ -1,10 +1,11 @@
-"""How long each object waits for what it is owed, counted while nothing hinders its own ring.
+"""How long each object waits for what it is owed, counted while nothing hinders whom it waits for.
 
 Looks once a second at every object, whatever else happens in the world: a
 fault that makes each handover take a minute shows here, and so does one object
-that stops all others.  What hinders a ring is the trouble of its own shards, of
-the sharder's leader and of the API server, and what comes of that; another
-ring's troubles, users and objects that cannot be written do not excuse it.
+that stops all others.  What hinders a wait is the trouble of the shards that
+have its family, of the sharder's leader and of the API server, and what comes
+of that; another shard's troubles, users and objects that cannot be written do
+not excuse it.  That the sharder has no leader is excused, and is a wait itself.
 """
 
 from __future__ import annotations
@@ -15,19 +16,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from sharder.core.observed import UNSEEN_SECONDS
-from shardsdk.kube.sessions import REQUEST_SECONDS
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import SHARDER_HOLDER, SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, RingLabels
 from shardsdk.protocol.objects import LEASES
-from shardsdk.testing.processes import ProcessState
 from tests.simulation.collecting import owner_uid
-from tests.simulation.network import CALM
-from tests.simulation.server import Service
 from tests.simulation.storage import Commit, Version
 from tests.simulation.vocabulary import PIECES, RATES, RING_OF, RING_OF_KIND, RINGS, Doing
 
 if TYPE_CHECKING:
-    from tests.simulation.replicas import ReplicaProcess
     from tests.simulation.world import AnyShard, World
 
 #: The lease that the sharder's replicas stand for election with.
@@ -46,13 +42,19 @@ class Wait(Enum):
     ACKNOWLEDGEMENT = "is draining"
     RELEASE = "is out of the ring's scope, and still on a shard"
     RECONCILE = "is not reconciled"
-    TAKEOVER = "is on a shard that is gone"
+    TAKEOVER = "is on a shard of which no process works"
     LEASE = "stays in the sharder's name"
     HOLD = "is named, and not held"
+    OWNER = "has no owner"
+    LEADER = "has no leader"
 
 
+#: Waits of what has no owner meanwhile.
+OWNERLESS: Final = frozenset({Wait.SHARD, Wait.MOVE, Wait.TAKEOVER, Wait.HOLD})
 #: What waits (a uid, or a lease's name), on which shard, for what.
 Waiting = tuple[str, str | None, Wait]
+#: The wait of all that has to be placed.
+LEADERSHIP: Final[Waiting] = ("the sharder", None, Wait.LEADER)
 
 
 @dataclass(slots=True)
@@ -60,12 +62,10 @@ class Waits:
     """The waits of one run."""
 
     world: World
-    #: Until when each ring is hindered.
-    _hindered: dict[str, float] = field(default_factory=dict)
-    #: Until when the sharder is, and so every ring: no leader, one in trouble, or no API server.
-    sharder_hindered: float = 0.0
-    #: Since when something waits.
+    #: Since when something waits, and nothing has hindered that.
     _since: dict[Waiting, float] = field(default_factory=dict)
+    #: For how many seconds what has no owner has had none while nothing hindered that, whatever did in between.
+    _unowned: dict[str, float] = field(default_factory=dict)
     #: Since when an object was to be reconciled by the shard that has it.
     _awaits: dict[str, float] = field(default_factory=dict)
     #: Reconciles under way, of each object by process and of each process; one that is killed never ends its own.
@@ -76,19 +76,16 @@ class Waits:
     #: Until when nothing is taken from a shard whose lease the sharder gave back because nothing moved any more.
     _barred: dict[str, float] = field(default_factory=dict)
 
-    def hinder(self, ring: str | None, seconds: float = 0.0) -> None:
-        """Something hinders a ring (`None`: all of them) from now on for so long."""
-        until = self.world.now + seconds
-        if ring is None:
-            self.sharder_hindered = max(self.sharder_hindered, until)
-        for name in RINGS if ring is None else (ring,):
-            self._hindered[name] = max(self._hindered.get(name, 0.0), until)
-
     def bound(self, wait: Wait) -> float:
         """The longest that anything may wait, in seconds; see the figures that were measured."""
         lease = self.world.timings.lease
         # One whose lease a leader has never seen is waited for as long as the longest lease lasts.
-        longer = {Wait.TAKEOVER: 2 * lease, Wait.LEASE: 4 * lease, Wait.MOVE: UNSEEN_SECONDS}
+        longer = {
+            Wait.TAKEOVER: lease,
+            Wait.LEASE: 4 * lease,
+            Wait.MOVE: UNSEEN_SECONDS,
+            Wait.OWNER: 2 * lease + UNSEEN_SECONDS,
+        }
         return 2 * lease + longer.get(wait, 0.0) + 5.0
 
     # -- events ------------------------------------------------------------
@@ -98,7 +95,7 @@ class Waits:
         ring = RING_OF.get(commit.resource)
         after, before = commit.after, commit.before
         if commit.resource == LEASES and commit.key == LEADERS_LEASE and _holder(before) != _holder(after):
-            self.hinder(None)
+            self.world.hindrances.elected()
         if commit.resource == LEASES and _holder(before) == SHARDER_HOLDER and _holder(after) == "":
             self._given_back(commit.key.name)
         if ring is None or commit.resource == PIECES:
@@ -116,7 +113,8 @@ class Waits:
     def set_back(self, changed: Mapping[str, Version], vanished: Iterable[str], seconds: float) -> None:
         """The store was set back: what there is now counts once nobody has to find that out any more."""
         self._since.clear()
-        self.hinder(None, seconds)
+        self._unowned.clear()
+        self.world.hindrances.hinder(None, seconds)
         for uid in vanished:
             self._awaits.pop(uid, None)
         for uid, version in changed.items():
@@ -154,25 +152,39 @@ class Waits:
 
     def tick(self) -> None:
         """Look at everything."""
-        world = self.world
-        leader = world.leader
-        if world.server.service is not Service.UP:
-            self.hinder(None, REQUEST_SECONDS)
-        if leader is None or not leader.ready:
-            self.hinder(None)
-        elif _troubled(leader):
-            self.hinder(None, REQUEST_SECONDS)
+        world, hindrances = self.world, self.world.hindrances
         waiting: dict[Waiting, float] = {}
+        unowned: dict[str, float] = {}
+        could_lead_since = hindrances.could_lead_since()
+        if could_lead_since is not None:
+            self._wait(waiting, LEADERSHIP, could_lead_since)
         for name, ring in RINGS.items():
-            processes = [shard for shard in world.shards if shard.ring is ring]
-            if any(_troubled(process) for process in processes):
-                self.hinder(name, REQUEST_SECONDS)
-            shards = self._by_name(processes)
-            working = frozenset(shard.name for shard in world.working_shards(name))
+            shards = self._by_name(shard for shard in world.shards if shard.ring is ring)
+            holds = world.checkers.is_holder
+            working = frozenset(each.name for each in world.working_shards(name) if holds(each.name, each.identity))
             for key in self._look(ring, shards, working):
-                since = waiting[key] = self._since.get(key, world.now)
-                self._judge(key, since, name)
-        self._since = waiting
+                what, _, wait = key
+                hindered = max(hindrances.until(name, self._concerned(ring, key)), self._barred_until(key))
+                self._wait(waiting, key, hindered)
+                if wait in OWNERLESS:
+                    unowned[what] = self._unowned.get(what, 0.0) + (hindered < world.now)
+                    self._judge((what, None, Wait.OWNER), unowned[what])
+        self._since, self._unowned = waiting, unowned
+
+    def _wait(self, waiting: dict[Waiting, float], key: Waiting, hindered: float) -> None:
+        """Something waits, hindered until then; what hindered it earlier, of shards that had it, may last longer."""
+        waiting[key] = max(self._since.get(key, self.world.now), hindered)
+        self._judge(key, self.world.now - waiting[key])
+
+    def _concerned(self, ring: RingLabels, key: Waiting) -> set[str] | None:
+        """The shards that something waits for: those that have its family; `None`: whichever have anything."""
+        uid, where, wait = key
+        if wait in (Wait.LEASE, Wait.RELEASE):
+            return None
+        index = self.world.index
+        owner = owner_uid(index.pieces[uid]) if uid in index.pieces else uid
+        family = [*index.children(uid).values(), *([index.mains[owner]] if owner in index.mains else ())]
+        return {where or "", *(each.label(ring.shard) or "" for each in family)}
 
     def _by_name(self, processes: Iterable[AnyShard]) -> dict[str, AnyShard]:
         """The process of each shard; of several the one that holds the lease, since the others do no work."""
@@ -182,10 +194,8 @@ class Waits:
                 shards[process.name] = process
         return shards
 
-    def _judge(self, key: Waiting, since: float, ring: str) -> None:
+    def _judge(self, key: Waiting, waited: float) -> None:
         what, where, wait = key
-        waited = self.world.now - max(since, self._hindered.get(ring, 0.0))
-        waited = min(waited, self.world.now - self._barred_until(key))
         if wait is Wait.ACKNOWLEDGEMENT:
             waited = min(waited, self.world.now - self._ended_at.get(what, 0.0))
         waits = self.world.stats.waits
@@ -248,7 +258,7 @@ class Waits:
         if label not in self.world.liveness.available(ring.ring):
             return Wait.MOVE
         if label not in working:
-            return Wait.TAKEOVER if label not in shards else None
+            return Wait.TAKEOVER
         if main and version.label(ring.drain) is not None:
             return None if shards[label].identity in self._running.get(uid, ()) else Wait.ACKNOWLEDGEMENT
         if not in_scope:
@@ -267,7 +277,3 @@ class Waits:
 
 def _holder(lease: Version | None) -> str | None:
     return lease.doc["spec"].get("holderIdentity") if lease is not None else None
-
-
-def _troubled(who: AnyShard | ReplicaProcess) -> bool:
-    return who.process.state is ProcessState.PAUSED or who.link.cut or who.link.trouble is not CALM

@@ -81,6 +81,7 @@ class Watch:
     def stall(self, seconds: float) -> None:
         """Whatever is sent from now on takes so long at least."""
         self._arrives_at = max(self._arrives_at, self._loop.time() + seconds)
+        self.link.silent_until = max(self.link.silent_until, self._arrives_at)
 
     def bookmark(self, number: Callable[[], int]) -> None:
         """Say from time to time how far this watch is."""

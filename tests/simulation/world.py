@@ -24,6 +24,7 @@ from tests.simulation.collecting import Collector
 from tests.simulation.edits import Edits
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.happenings import Happenings
+from tests.simulation.hindrances import Hindrances
 from tests.simulation.index import Index
 from tests.simulation.liveness import Liveness
 from tests.simulation.machines import Machines
@@ -90,6 +91,7 @@ class World:
         for resource in (WORKS, PIECES, PLAINS):
             self.server.served[resource.group, resource.plural] = resource
         self.server.filters_shards = plan.filters_shards
+        self.hindrances = Hindrances(self)
         self.checkers, self.liveness, self.ownership, self.waits = (
             judges_of_ranges(self) if plan.ranges else (Checkers(self), Liveness(self), Ownership(self), Waits(self))
         )
@@ -123,6 +125,8 @@ class World:
         self._away_since = 0.0
         self._incarnations: dict[str, int] = {}
         self._troubled: set[str] = set()
+        #: Processes of shards that were killed, or ended because of their lease.
+        self.killed: set[str] = set()
 
     # -- what everybody asks -------------------------------------------------
 
@@ -239,6 +243,10 @@ class World:
         self.note(f"replica {replica.identity} starts")
         self.replicas.append(replica)
 
+    def is_dead(self, process: str) -> bool:
+        """Whether a process of a shard was killed, or has lost its lease; what it has sent may still be executed."""
+        return process in self.killed
+
     def start_shard(self, name: str, ring: RingLabels, instance: str | None = None) -> AnyShard:
         """Start a process of a shard; in a new pod, unless `instance` says in which.
 
@@ -246,7 +254,10 @@ class World:
         """
         self._forget_dead()
         self.calm_from(self.now)
-        self.waits.hinder(ring.ring)
+        owes = self.timings.lease if instance else 0.0  # who goes on with a dead process's lease gives nothing away
+        self.hindrances.hinder_shard(ring, name, owes)
+        if self.plan.ranges:
+            self.hindrances.hinder(ring.ring, owes)
         bars = self.names.barring(name, self.foreign_names)
         if bars and (there := next((shard for shard in self.shards if shard.name in bars), None)) is not None:
             return there
@@ -366,6 +377,7 @@ class World:
     async def _tick(self) -> None:
         while True:
             await self.clock.sleep(1.0)
+            self.hindrances.look()
             self.liveness.tick()
             self.waits.tick()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -38,8 +39,11 @@ from typing import assert_type
 import msgspec
 
 from shardsdk import Cache, Condition, Context, Manager, ObjectMeta, PartialObject, RequeueAfter, Resource
-from shardsdk import controller_for, LeaseTimings, ShardLease, claim, find_condition, set_conditions
-from shardsdk.testing import Rig, drive
+from shardsdk import Delta, Operator, controller_for, LeaseTimings, ShardLease, claim, find_condition, set_conditions
+from shardsdk.admission import Review
+from shardsdk.kinds import ConfigMap, Kind, Secret
+from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.testing import Rig, SkewedClock, VirtualClock, drive
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 
@@ -66,13 +70,89 @@ first = controller_for(SECRETS, Data).reconcile(typed)
 second = controller_for(SECRETS).options(name="second").reconcile(plain)
 assert_type(drive([first, second]), Rig)
 Manager("example").add(first).add(second)
+virtual = VirtualClock()
+clocks: list[Clock] = [SystemClock(), virtual, SkewedClock(virtual)]
+
+operator = Operator("secrets")
+
+
+def by_type(delta: Delta[Secret]) -> bool:
+    return delta.object.type == "Opaque"
+
+
+def by_name(delta: Delta[Kind]) -> bool:
+    return delta.object.metadata.name != "root"
+
+
+def by_size(delta: Delta[Secret | ConfigMap]) -> bool:
+    return len(delta.object.data) < 3
+
+
+@operator.reconcile(Secret, owns=[ConfigMap], when=by_type)
+async def secret(ctx: Context[Secret]) -> None: ...
+
+
+@secret.finalize
+async def gone(ctx: Context[Secret]) -> RequeueAfter | None: ...
+
+
+@secret.timer(every=60)
+async def measure(ctx: Context[Secret]) -> None: ...
+
+
+@secret.index("type")
+def of_type(thing: Secret) -> list[str]:
+    return [thing.type or ""]
+
+
+@operator.index(ConfigMap, "keys")
+def keys(thing: ConfigMap) -> tuple[str, ...]:
+    return tuple(thing.data)
+
+
+@secret.watches(ConfigMap, when=lambda delta: bool(delta.object.data))
+def secrets(thing: ConfigMap) -> list[str]:
+    return list(thing.data)
+
+
+@secret.watches(ConfigMap, when=by_name)
+def same(thing: ConfigMap) -> list[str]:
+    return [thing.metadata.name]
+
+
+operator.reconcile(Secret, name="small", when=by_size)
+operator.reconcile(Secret, name="named", when=by_name)
+
+
+@operator.validate(Secret)
+async def check(review: Review[Secret]) -> list[str]:
+    return [review.object.type or ""]
+
+
+@operator.mutate(Secret)
+def fill_in(review: Review[Secret]) -> None:
+    review.object.type = "Opaque"
+
+
+async def as_they_were(ctx: Context[Secret], review: Review[Secret], thing: ConfigMap) -> None:
+    assert_type(await gone(ctx), RequeueAfter | None)
+    assert_type(of_type(ctx.object), list[str])
+    assert_type(keys(thing), tuple[str, ...])
+    assert_type(secrets(thing), list[str])
+    assert_type(await check(review), list[str])
+    await measure(ctx)
+    fill_in(review)
+    for each in clocks:
+        await each.sleep(1)
 """
 
-#: What must not pass: (code, the words of the error).
+#: What must not pass: (code, what mypy calls it, what pyright does).
 MISTAKES = {
-    "wrong-object": ("controller_for(SECRETS).reconcile(typed)", "arg-type"),
-    "wrong-option": ("controller_for(SECRETS).options(concurrency='4')", "arg-type"),
-    "no-such-name": ("from shardsdk import Worker", "attr-defined"),
+    "wrong-object": ("controller_for(SECRETS).reconcile(typed)", "arg-type", "reportArgumentType"),
+    "wrong-option": ("controller_for(SECRETS).options(concurrency='4')", "arg-type", "reportArgumentType"),
+    "no-such-name": ("from shardsdk import Worker", "attr-defined", "reportAttributeAccessIssue"),
+    "wrong-index": ("secret.index('type', keys)", "arg-type", "reportArgumentType"),
+    "wrong-warnings": ("operator.validate(Secret)(lambda review: 3)", "type-var", "reportArgumentType"),
 }
 
 
@@ -106,12 +186,32 @@ def test_pyright_knows_the_type_of_every_public_name(environment: Path) -> None:
     assert "Classes without docstring: 0" in done.stdout, undocumented
 
 
+WRONG = USERS_CODE + "\n".join(code for code, _, _ in MISTAKES.values())
+
+
 def test_users_code_is_strictly_typed_and_mistakes_in_it_are_found(environment: Path, tmp_path: Path) -> None:
-    mistakes = USERS_CODE + "\n".join(code for code, _ in MISTAKES.values())
-    found = mypy(environment, tmp_path, {"right.py": USERS_CODE, "wrong.py": mistakes, **PAGES})
+    found = mypy(environment, tmp_path, {"right.py": USERS_CODE, "wrong.py": WRONG, **PAGES})
     assert [line for line in found if not line.startswith("wrong.py")] == []
     kinds = [line.rsplit("[", 1)[1].rstrip("]") for line in found if line.startswith("wrong.py")]
-    assert sorted(kinds) == sorted(kind for _, kind in MISTAKES.values()), found
+    assert sorted(kinds) == sorted(kind for _, kind, _ in MISTAKES.values()), found
+
+
+def test_so_it_is_in_an_editor(environment: Path, tmp_path: Path) -> None:
+    """By pyright, as editors have it: not strictly, which is about users' own habits."""
+    (tmp_path / "right.py").write_text(USERS_CODE)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    command = [
+        sys.executable,
+        "-m",
+        "basedpyright",
+        "--pythonpath",
+        str(environment / "bin" / "python"),
+        "--outputjson",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = [(Path(each["file"]).name, each.get("rule")) for each in json.loads(done.stdout)["generalDiagnostics"]]
+    assert sorted(found) == sorted(("wrong.py", rule) for _, _, rule in MISTAKES.values()), done.stdout
 
 
 def mypy(environment: Path, folder: Path, files: dict[str, str]) -> list[str]:

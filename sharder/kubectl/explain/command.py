@@ -27,6 +27,7 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARD_LABEL_PREFIX, parse_ring_name
 from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.names import is_path_segment
 from shardsdk.protocol.objects import LEASES, GroupResource, ObjectMeta, PartialObject, Resource
 
 #: What the name part of a shard label begins with; eight digits of a hash and the ring's name follow.
@@ -43,7 +44,7 @@ async def show_explanation(session: Session, resource: str, name: str | None, le
         resource, slash, name = resource.partition("/")
         if not slash or not name:
             raise ConfigurationError("say which object: `explain RESOURCE NAME`, as in `explain secret my-secret`")
-    if name in ("", ".", "..") or "/" in name or "%" in name:
+    if not is_path_segment(name):
         raise ConfigurationError(f"{name!r} cannot be the name of an object: `explain RESOURCE NAME`")
     reader = make_reader(session)
     rings = await find_rings(session, reader, None)
@@ -189,6 +190,7 @@ async def _explain(
         leading=leading,
         joining=tuple(name for each in subject.main.controlled if placed.get(name := each.group_resource) is False),
         removed=removed is not None,
+        leases=tuple(seen.leases or ()),
     )
     return explain_range(known, await reader.ranges(ring.spec, seen)) if by_ranges else explain(known)
 

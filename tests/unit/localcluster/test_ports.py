@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -37,7 +38,10 @@ def test_nobody_else_gets_it() -> None:
 
 
 def test_a_released_port_is_anyones() -> None:
-    port = reserve_port()
-    port.release()
-    with socket.socket() as other:
-        other.bind((LOOPBACK, port.number))
+    for _ in range(20):  # whoever on this machine comes first
+        port = reserve_port()
+        port.release()
+        with socket.socket() as other, suppress(OSError):
+            other.bind((LOOPBACK, port.number))
+            return
+    raise AssertionError("nobody gets it")

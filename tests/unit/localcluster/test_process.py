@@ -72,4 +72,4 @@ def test_what_a_killed_supervisor_leaves_is_removed_by_its_owner(supervisor: Sup
 async def test_whoever_waits_in_vain_is_told_why_nothing_was_read() -> None:
     async with AdminClient(f"https://{LOOPBACK}:1", b"", "t") as admin:
         with pytest.raises(TimeoutError, match=f"0 objects.*; the last request failed: .*{LOOPBACK}:1"):
-            await admin.eventually("v1/secrets", bool, timeout_seconds=0.3)
+            await admin.eventually("v1/secrets", bool, timeout_seconds=1.5)

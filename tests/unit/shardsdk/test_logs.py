@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import ipaddress
 import json
@@ -17,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from shardsdk.errors import Forbidden
+from shardsdk.kinds import Secret
+from shardsdk.kube.credentials import FixedCredentials
 from shardsdk.logs import JsonFormatter, TextFormatter, logger_of
 
 ROOT = Path(__file__).parents[3]
@@ -229,3 +232,21 @@ def test_facts_are_said_once_behind_a_queue_that_leaves_records_as_they_are(hear
         "Lost the lease: %s",
         "a",
     )
+
+
+def test_json_shows_of_objects_what_their_text_does(heard: Heard) -> None:
+    log, stream, handler = heard
+    handler.setFormatter(JsonFormatter())
+    secret = Secret("login", data={"password": b"s3cret"})
+    credentials = FixedCredentials("Bearer s3cret")
+
+    facts = {"one": secret, "more": [(secret, 1)], "by_name": {"a": secret}, "plain": {"a": [1, None]}}
+    log.info("Seen", extra={**facts, "credentials": credentials})
+
+    shown = json.loads(stream.getvalue())
+    assert shown["one"] == str(secret)
+    assert shown["more"] == [[str(secret), 1]]
+    assert shown["by_name"] == {"a": str(secret)}
+    assert shown["plain"] == {"a": [1, None]}
+    assert "s3cret" not in stream.getvalue()
+    assert base64.b64encode(b"s3cret").decode() not in stream.getvalue()

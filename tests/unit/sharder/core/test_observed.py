@@ -190,10 +190,18 @@ def test_a_lease_for_longer_than_a_shard_may_ask_for_keeps_nothing_for_longer_on
     assert until(None, vanish(after, AFTER[says_now], NOW)) <= NOW + MAX_DURATION_SECONDS
 
 
-def test_a_lease_for_longer_than_a_shard_may_ask_for_says_nothing_of_those_of_others() -> None:
-    assert longest_duration([*OTHERS, ObservedLease(ENDLESS, THEN)]) == 60
-    taken = ObservedLease(lease(SHARDER_HOLDER, 2 * MAX_DURATION_SECONDS), THEN)
-    assert longest_duration([*OTHERS, taken]) == MAX_DURATION_SECONDS
+@pytest.mark.parametrize("holder", [SHARD, SHARDER_HOLDER, STRANGER, ""])
+def test_a_lease_for_longer_than_a_shard_may_ask_for_says_nothing_of_those_of_others(holder: str) -> None:
+    ring = [*OTHERS, ObservedLease(lease(holder, MAX_DURATION_SECONDS + 1), THEN)]
+    assert longest_duration(ring) == 60
+    assert observe(None, lease(STRANGER, 15, name="unseen"), NOW, ring).held == Span(NOW, 60)
+    assert longest_duration([ObservedLease(lease(holder, MAX_DURATION_SECONDS), THEN)]) == MAX_DURATION_SECONDS
+
+
+@pytest.mark.parametrize("before", [HELD, None])
+def test_a_stranger_holds_a_lease_for_no_longer_than_a_shard_may(before: ObservedLease | None) -> None:
+    stray = observe(before, lease(STRANGER, 1_500_000_000, renewed=3), NOW, OTHERS)
+    assert until(stray) == NOW + MAX_DURATION_SECONDS
 
 
 # -- for all stories -------------------------------------------------------------------
@@ -224,6 +232,18 @@ def test_no_hand_shortens_what_a_shard_may_count_on(story: list[tuple[int, Lease
             elif says(content) is Says.RELEASED and rightful:
                 may_count_until = 0.0
         assert sum(held.held) >= may_count_until
+
+
+@given(st.sampled_from(["", STRANGER]), st.integers(2, 2**31 - 1), st.lists(st.integers(1, 2**31 - 1), max_size=3))
+def test_a_hold_that_only_its_lease_tells_of_counts_for_as_long_as_that_says(
+    holder: str, duration: int, others: list[int]
+) -> None:
+    """Somebody has overwritten the holder alone before this leader has looked, in whatever order it reads Leases."""
+    ring = [ObservedLease(lease("two", each, name="two"), 0.0) for each in others]
+    seen = observe(None, lease(holder, duration), NOW, ring)
+    may_count_until = NOW + min(duration, MAX_DURATION_SECONDS)
+    assert held_until(seen, (), 0.0, ring, lambda seconds: 0.0) >= may_count_until
+    assert shard_held_until(seen, (), 0.0, ring, lambda seconds: 0.0) >= may_count_until
 
 
 @pytest.mark.parametrize(("before", "until"), [(HELD, NOW + DURATION), (None, NOW + 60)])

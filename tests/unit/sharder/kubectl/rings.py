@@ -16,13 +16,14 @@ from shardsdk.errors import BadRequest, Forbidden, ServerError, ShardingError, T
 from shardsdk.kube.api import ListOptions, Operation, Selection, T, WatchEvent, WatchOptions
 from shardsdk.protocol.labels import (
     FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
     LABEL_MAX_LENGTH,
     LEASE_RING_LABEL,
     LEASE_STATE_LABEL,
     RingLabels,
     parse_ring_name,
 )
-from shardsdk.protocol.leases import Lease, LeaseSpec, render_micro_time
+from shardsdk.protocol.leases import Lease, LeaseSpec, render_instance, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, ObjectMeta, OwnerReference, Resource, SlimMeta
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
@@ -89,13 +90,16 @@ def lease(
     ring: str = "checksum",
     fenced: bool = True,
     duration: int = 15,
+    instance: str | None = None,
 ) -> Lease:
     """A shard's lease; `renewed` and `held` are seconds ago, `holder` None is the shard itself."""
     labels = {LEASE_RING_LABEL: ring} | ({LEASE_STATE_LABEL: state} if state else {})
     renew_time = render_micro_time(NOW - timedelta(seconds=renewed))
-    annotations = {FENCED_ANNOTATION: renew_time} if fenced else None
+    annotations = {FENCED_ANNOTATION: renew_time} if fenced else {}
+    if instance is not None:
+        annotations[INSTANCE_ANNOTATION] = render_instance(instance, renew_time)
     return Lease(
-        ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=annotations),
+        ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=annotations or None),
         LeaseSpec(
             holder_identity=name if holder is None else holder,
             lease_duration_seconds=duration,

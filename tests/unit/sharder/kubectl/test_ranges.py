@@ -177,7 +177,7 @@ def test_an_object_on_its_way_is_explained_with_whom_it_waits_for() -> None:
     named = explained(RIGHT, SHARED, holding("one", LOW), lease("two"))
     assert named.then == "two takes it as soon as no other shard's lease holds it"
     gone = explained(RIGHT, SHARED, holding("one", LOW), lease("two", holder=SHARDER_HOLDER, state="dead"))
-    assert gone.then == "the sharder names another shard once it holds the lease of two"
+    assert gone.then == "the sharder names another shard once it holds the lease of two: within 15s, as a rule"
     nobody = explained(RIGHT, Named(HashBy.NAMESPACE, {"one": LOW}), holding("one", LOW), lease("two"))
     assert "names nobody at present" in nobody.because[0]
     assert nobody.then == "the sharder names a shard for it, as a rule within a second"

@@ -61,7 +61,9 @@ def test_names_held_twice_are_in_nobodys_ring() -> None:
         (lease("one", holder=""), False),
         (lease("one", holder=SHARDER_HOLDER), False),
         (lease("one", renewed=3600), False),
+        (lease("one", instance="uid"), True),
+        (lease("one", instance=""), False),
     ],
 )
-def test_whether_a_shard_runs_is_read_off_its_holder_and_its_age(there: Lease, runs: bool) -> None:
+def test_whether_a_shard_runs_is_read_off_its_holder_its_age_and_whether_it_was_left(there: Lease, runs: bool) -> None:
     assert read_shard_status(there, NOW).runs is runs

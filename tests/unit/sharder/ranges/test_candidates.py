@@ -34,7 +34,8 @@ THEN = "2030-01-01T00:00:00.000000Z"
 def held(
     name: str, held_ranges: str | None, instance: str | None = None, seconds: int = 15, since: str | None = None
 ) -> Lease:
-    said = {HELD_RANGES_ANNOTATION: held_ranges, INSTANCE_ANNOTATION: instance and render_instance(instance, THEN)}
+    who = None if instance is None else render_instance(instance, THEN)
+    said = {HELD_RANGES_ANNOTATION: held_ranges, INSTANCE_ANNOTATION: who}
     annotations = {key: value for key, value in said.items() if value is not None}
     spec = LeaseSpec(holder_identity=name, lease_duration_seconds=seconds, renew_time=THEN, acquire_time=since)
     return Lease(ObjectMeta(name=name, annotations=annotations), spec)
@@ -70,6 +71,32 @@ async def test_who_comes_back_after_a_long_grace_has_its_own_time(clock: Virtual
     candidates.read([held("a", None, "next")], named=A, homes=HOMES)
     assert not candidates.unfit
     assert candidates.due_in() == 15.0
+
+
+@pytest.mark.parametrize("named", [A, {}])
+@in_virtual_time
+async def test_of_one_that_has_left_with_a_grace_nobody_is_told_that_it_knows_labels_alone(
+    clock: VirtualClock, named: dict[str, HashRanges]
+) -> None:
+    candidates = Candidates(clock)
+    candidates.read([held("a", None, "")], named, HOMES)
+    await clock.sleep(15)
+    assert (candidates.unfit, candidates.silent) == (JUST_A, NOBODY), "others get what it had"
+    candidates.read([held("a", None, "next")], named, HOMES)
+    await clock.sleep(15)
+    assert candidates.silent == JUST_A
+
+
+@in_virtual_time
+async def test_one_that_has_moved_and_left_a_lease_with_a_grace_elsewhere_knows_more_than_labels(
+    clock: VirtualClock,
+) -> None:
+    candidates, left = Candidates(clock), held("a", None, "")
+    there = msgspec.structs.replace(left, metadata=msgspec.structs.replace(left.metadata, namespace="elsewhere"))
+    for leases in ([there, held("a", "", "next")], [held("a", "", "next"), there]):
+        candidates.read(leases, A, HOMES)
+        await clock.sleep(15)
+        assert candidates.silent == NOBODY
 
 
 @in_virtual_time

@@ -91,6 +91,27 @@ def test_each_of_two_says_so_in_the_log_the_rings_and_a_metric(caplog: pytest.Lo
     ]
 
 
+def test_one_that_renews_less_often_than_is_looked_leads_all_the_time(caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def stays(clock: VirtualClock) -> None:
+        stage = set_up(clock)
+        make_lease(stage, "somebody", LABELLED)
+        stage.server.patch(LEASES, "theirs", "elsewhere", {"spec": {"leaseDurationSeconds": 600}})
+        async with leading(stage) as one:
+            await clock.sleep(1)
+            for minute in range(1, 10):
+                renew(stage, f"2020-01-01T00:0{minute}:00.000000Z")
+                await clock.sleep(40 if minute == 1 else 0)
+                for _ in range(8):
+                    await clock.sleep(10)
+                    assert gauge(one) == [1]
+            await clock.sleep(630)
+            assert gauge(one) == [0], "that one has died"
+
+    stays()
+    assert len(told(caplog)) == 1
+
+
 @pytest.mark.parametrize(
     ("holder", "labels", "alive", "renewed"),
     [

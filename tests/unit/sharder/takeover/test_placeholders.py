@@ -118,6 +118,19 @@ async def test_a_leader_that_finds_a_name_held_in_one_of_two_namespaces_holds_it
 
 
 @in_virtual_time
+async def test_a_placeholder_that_has_changed_hands_as_often_as_it_can_say_stays_one(clock: VirtualClock) -> None:
+    stage = ring_in_two_namespaces(clock, "it")
+    found = lease(clock, "gone", fenced=False, holder="", duration=1)
+    found["metadata"]["annotations"] = {PLACEHOLDER_ANNOTATION: str(2**31 - 1)}
+    found["spec"]["leaseTransitions"] = 2**31 - 1
+    stage.create(LEASES, found, "elsewhere")
+    async with leading(stage):
+        assert await when_it_moved(stage, "it") == (SHARDER_HOLDER, SHARDER_HOLDER)
+        made = msgspec.convert(stage.server.get(LEASES, "gone", "elsewhere"), Lease)
+        assert (made.spec.lease_transitions, made.placeholder) == (0, True)
+
+
+@in_virtual_time
 async def test_where_a_shard_had_its_lease_alone_it_is_held(clock: VirtualClock) -> None:
     stage = ring_in_two_namespaces(clock, "it")
     stage.create(LEASES, lease(clock, "gone", holder="", duration=1), SHARDS)

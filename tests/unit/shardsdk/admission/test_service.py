@@ -14,7 +14,7 @@ import pytest
 
 from shardsdk.admission import Serving
 from shardsdk.admission.configuration import VALIDATING, render_configurations
-from shardsdk.admission.service import REMOVE_SECONDS, SERVE_ON_SECONDS, WebhookService
+from shardsdk.admission.service import REMOVE_AT_ONCE_SECONDS, REMOVE_SECONDS, SERVE_ON_SECONDS, WebhookService
 from shardsdk.admission.settings import stop_seconds
 from shardsdk.admission.webhook import Webhook
 from shardsdk.errors import ConfigurationError
@@ -28,6 +28,9 @@ from tests.ports import free_port
 from tests.unit.shardsdk.admission.kinds import webhook
 from tests.unit.shardsdk.serving.fake_secrets import FakeSecrets
 from tests.unit.shardsdk.serving.serving import NAMES
+
+#: More than an end at once takes on a machine that stands still for a while, and less than one in order may.
+ENDED_SECONDS = REMOVE_SECONDS - 0.5
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +181,7 @@ async def test_one_that_is_cancelled_as_when_its_lease_is_lost_takes_its_configu
     outside = Outside()
     task = await outside.serve()
     task.cancel()
-    await asyncio.wait([task], timeout=CANCEL_SECONDS)
+    await asyncio.wait([task], timeout=ENDED_SECONDS)
     assert task.cancelled()
     assert not outside.asked
 
@@ -206,9 +209,10 @@ async def test_one_that_is_cancelled_and_cannot_take_them_away_says_how_to_and_e
     task = await outside.serve()
     outside.api.fault = Fault.LOST
     task.cancel()
-    await asyncio.wait([task], timeout=CANCEL_SECONDS)
+    await asyncio.wait([task], timeout=ENDED_SECONDS)
     assert task.cancelled()
     [line] = [vars(each) for each in caplog.records if each.levelno == logging.ERROR]
+    assert REMOVE_AT_ONCE_SECONDS < CANCEL_SECONDS
     assert line["configuration"] == "sites-dev"
     assert line["remedy"].startswith("kubectl delete")
     assert line["remedy"].endswith(" sites-dev")
@@ -222,7 +226,7 @@ async def test_one_that_has_made_none_tells_nobody_to_delete_any(caplog: pytest.
         while outside.service.check_ready() is not None:
             await asyncio.sleep(0.01)
     task.cancel()
-    await asyncio.wait([task], timeout=CANCEL_SECONDS)
+    await asyncio.wait([task], timeout=ENDED_SECONDS)
     assert task.cancelled()
     assert [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR] == []
 
@@ -237,9 +241,9 @@ async def test_what_has_begun_is_answered_for_as_long_as_somebody_waits(timeouts
     assert stop_seconds(webhooks) >= seconds + SERVE_ON_SECONDS + REMOVE_SECONDS
 
 
-@pytest.mark.parametrize("address", ["", ":1", "host:port", "host:70000", "https://host", "host/path", "a@host"])
+@pytest.mark.parametrize("address", ["", ":1", "host:port", "host:70000", "https://host", "host/path", "a@host", "::1"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="write host or host:port"):
+    with pytest.raises(ConfigurationError, match=r"write host or host:port.*\[::1\]:9443"):
         Serving.reached_at(address)
 
 

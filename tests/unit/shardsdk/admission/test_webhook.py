@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 import sys
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -91,6 +92,22 @@ async def test_a_refusal_is_one_whatever_the_failure_policy(
     assert answer == {"allowed": False, "status": {"status": "Failure", **status}}
 
 
+async def test_a_refusal_in_a_group_of_tasks_is_one_whatever_else_has_failed_there() -> None:
+    async def refuse() -> None:
+        raise Denied("no page")
+
+    async def fail() -> None:
+        raise LookupError
+
+    async def look(review: Review[Website]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            group.create_task(refuse())
+
+    answer = await ask(webhook(look, on_failure="Ignore"), review(new=website()))
+    assert (answer["allowed"], answer["status"]["message"]) == (False, "no page")
+
+
 @pytest.mark.parametrize(("returned", "warnings"), [("slow", ["slow"]), (["a", "b"], ["a", "b"]), ((), None)])
 async def test_what_it_returns_are_warnings(returned: Any, warnings: list[str] | None) -> None:
     answer = await ask(webhook(lambda review: returned), review(new=website()))
@@ -109,10 +126,25 @@ def time_out(review: Review[Website]) -> None:
     raise TimeoutError("no answer of the database")
 
 
+def cancel_inside(review: Review[Website]) -> None:
+    """`concurrent.futures` has a `CancelledError` of its own."""
+    future = Future[None]()
+    future.cancel()
+    future.result()
+
+
+async def cancel_awaited(review: Review[Website]) -> None:
+    looking = asyncio.ensure_future(asyncio.sleep(9))
+    looking.cancel()
+    await looking
+
+
 FAILING = {
     "raises": (lambda review: 1 / 0, "ZeroDivisionError: division by zero"),
     "times out by itself": (time_out, "TimeoutError: no answer of the database"),
     "exits": (lambda review: sys.exit("no licence"), "SystemExit: no licence"),
+    "gives up what it waits for": (cancel_inside, "RuntimeError: the function raised CancelledError"),
+    "gives up what it awaits": (cancel_awaited, "RuntimeError: something that the function awaited was cancelled"),
     "panics": (panic, "Panic: at src/lib.rs:7"),
     "returns": (lambda review: 7, "TypeError: it returned 7; return nothing or warnings (str), and raise Denied"),
 }
@@ -136,13 +168,23 @@ async def test_a_failure_refuses_or_warns_and_is_logged_with_its_stack(
     assert warning.startswith(f"check.websites.example.com failed and was ignored: {problem}"[:256])
 
 
-@pytest.mark.parametrize("ended_by", [asyncio.CancelledError, KeyboardInterrupt])
-async def test_who_asks_may_be_ended_while_the_function_runs(ended_by: type[BaseException]) -> None:
+async def test_who_asks_may_be_cancelled_while_the_function_runs() -> None:
+    async def hang(review: Review[Website]) -> None:
+        await asyncio.Event().wait()
+
+    asking = asyncio.create_task(webhook(hang).answer(parse_review(review(new=website()))))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_who_asks_may_be_interrupted_while_the_function_runs() -> None:
     async def end(review: Review[Website]) -> None:
-        raise ended_by
+        raise KeyboardInterrupt
 
     asking = webhook(end).answer(parse_review(review(new=website())))
-    with pytest.raises(ended_by):
+    with pytest.raises(KeyboardInterrupt):
         asking.send(None)
 
 
@@ -257,7 +299,7 @@ async def test_without_a_change_there_is_no_patch() -> None:
 async def test_what_is_no_object_of_the_kind_is_a_failure() -> None:
     answer = await ask(webhook(lambda review: "slow", Sort.MUTATE), review(new=website()))
     assert answer["status"]["message"] == (
-        "the webhook failed: TypeError: it returned 'slow'; return the Website, or nothing"
+        "the webhook failed: TypeError: it returned a str; return the Website, or nothing"
     )
 
 

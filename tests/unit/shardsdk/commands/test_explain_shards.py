@@ -28,9 +28,9 @@ def shard_says(found: dict[str, str]) -> Callable[[web.Request], web.Response]:
     return lambda _: web.json_response({"objects": [found], "shard": ONE})
 
 
-def held_lease(holder: str, instance: str = "", *, ago: float = 0.0) -> tuple[Resource, dict[str, Any]]:
+def held_lease(holder: str, instance: str | None = None, *, ago: float = 0.0) -> tuple[Resource, dict[str, Any]]:
     renewed = render_micro_time(datetime.now(UTC) - timedelta(seconds=ago))
-    annotations = {INSTANCE_ANNOTATION: render_instance(instance, renewed)} if instance else {}
+    annotations = {} if instance is None else {INSTANCE_ANNOTATION: render_instance(instance, renewed)}
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
     return LEASES, {"metadata": {"name": "one", "namespace": "team", "annotations": annotations}, "spec": spec}
 
@@ -46,9 +46,13 @@ def held_lease(holder: str, instance: str = "", *, ago: float = 0.0) -> tuple[Re
             " last at 20",
         ),
         (held_lease("shardlease-controller"), "held by shardlease-controller, which gives its objects to other shards"),
+        (
+            held_lease("one", ""),
+            "left to the next process of that name, for which its objects wait for 15 s from 20",
+        ),
         (held_lease(""), "held by nobody; the shard has left"),
     ],
-    ids=["here", "namesake", "late", "sharder", "nobody"],
+    ids=["here", "namesake", "late", "sharder", "left", "nobody"],
 )
 async def test_the_holder_of_the_shards_lease_is_named(
     lease: tuple[Resource, dict[str, Any]], says: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch

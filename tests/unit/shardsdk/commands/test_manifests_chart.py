@@ -52,5 +52,29 @@ def test_a_file_of_somebodys_own_is_not_written_over(name: str, capsys: pytest.C
     capsys.readouterr()
     Path("chart", name).write_text("# by hand\n")
     before = texts(Path("chart"))
-    assert complaint(*ARGUMENTS, capsys=capsys).startswith(f"shardsdk: chart/{name} is there and not by `shardsdk")
+    assert complaint(*ARGUMENTS, capsys=capsys).startswith(
+        f"shardsdk: chart/{name} would be written over, and does not"
+    )
     assert texts(Path("chart")) == before
+
+
+def test_a_chart_of_a_version_that_did_not_mark_its_files_is_written_anew_as_the_refusal_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write()
+    assert main(ARGUMENTS) == 0
+    capsys.readouterr()
+    written = texts(Path("chart"))
+    for path in Path("chart").rglob("*/*.yaml"):
+        path.write_text(path.read_text().partition("\n")[2])
+    Path("chart/templates/mine.yaml").write_text("# by hand\n")
+    named, _, remedy = (
+        complaint(*ARGUMENTS, capsys=capsys).removeprefix("shardsdk: ").partition(" would be written over")
+    )
+    assert "delete what an older version of it has written" in remedy
+    for each in named.split(", "):
+        Path(each).unlink()
+    assert main(ARGUMENTS) == 0
+    assert Path("chart/templates/mine.yaml").exists()
+    Path("chart/templates/mine.yaml").unlink()
+    assert texts(Path("chart")) == written

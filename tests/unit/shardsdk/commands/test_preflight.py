@@ -17,7 +17,8 @@ from shardsdk.errors import BadRequest, ConnectionFailed, Forbidden, NotFound, S
 from shardsdk.kinds import ConfigMap, Node, Secret
 from shardsdk.kube.api import ACCESS_REVIEWS, Api, Operation, RawRequest
 from shardsdk.kube.clock import SystemClock
-from shardsdk.protocol.labels import LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.labels import INSTANCE_ANNOTATION, LEASE_RING_LABEL, SHARDER_HOLDER
+from shardsdk.protocol.leases import render_instance, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, PartialObject, Resource
 from shardsdk.rbac import ShardRole, grants, rights_of, shard_role
 from shardsdk.testing.memory import MemoryServer
@@ -362,25 +363,26 @@ async def test_how_a_ring_assigns_is_read_where_it_may_be() -> None:
 
 @in_virtual_time
 @pytest.mark.parametrize(
-    ("ring", "holder", "said"),
+    ("ring", "holder", "instance", "said"),
     [
-        ("websites", "one", "one"),
-        ("tenants", "one", None),
-        ("tenants", SHARDER_HOLDER, SHARDER_HOLDER),
+        ("websites", "one", "uid", "one (instance uid)"),
+        ("websites", "one", "", None),
+        ("tenants", "one", "uid", None),
+        ("tenants", SHARDER_HOLDER, None, SHARDER_HOLDER),
     ],
-    ids=["the same ring's", "another ring's, which never becomes this one's", "waited for, until the sharder is done"],
-)
+    ids=[
+        "the same ring's", "left to this process", "another ring's, which never becomes this one's",
+        "waited for, until the sharder is done",
+    ],
+)  # fmt: skip
 async def test_a_name_is_in_use_where_a_shard_waits_for_it(
-    clock: VirtualClock, ring: str, holder: str, said: str | None
+    clock: VirtualClock, ring: str, holder: str, instance: str | None, said: str | None
 ) -> None:
-    api = MemoryApi(MemoryServer(), clock)
+    api, now = MemoryApi(MemoryServer(), clock), render_micro_time(clock.now())
+    says = {} if instance is None else {INSTANCE_ANNOTATION: render_instance(instance, now)}
     lease = {
-        "metadata": {"name": "one", "labels": {LEASE_RING_LABEL: ring}},
-        "spec": {
-            "holderIdentity": holder,
-            "leaseDurationSeconds": 15,
-            "renewTime": clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        },
+        "metadata": {"name": "one", "labels": {LEASE_RING_LABEL: ring}, "annotations": says},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": now},
     }
     api.server.create(LEASES, lease, "team")
     assert await find_namesake(api, "one", "team", "websites", clock.now()) == said

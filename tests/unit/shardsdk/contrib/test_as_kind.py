@@ -11,7 +11,7 @@ from msgspec import field
 from shardsdk import Context, Model, Operator, Resource
 from shardsdk.contrib.kubernetes import as_kind
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import ConfigMap, Deployment, Kind, Secret, body_of
+from shardsdk.kinds import ConfigMap, Deployment, Event, Kind, Lease, Secret, Service, body_of
 from shardsdk.testing import Rig, drive
 
 client: Any = pytest.importorskip("kubernetes.client")
@@ -91,6 +91,21 @@ def test_what_does_not_fit_is_refused(kind: type[Kind], theirs: dict[str, str], 
         setattr(made, name, value)
     with pytest.raises(ConfigurationError, match=message):
         as_kind(kind, made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs"),
+    [(ConfigMap, "V1Secret"), (Service, "V1Deployment"), (Secret, "CoreV1Event"), (Lease, "V1alpha2LeaseCandidate")],
+)
+def test_an_object_of_another_kind_is_refused_though_it_does_not_say_which_it_is(kind: type[Kind], theirs: str) -> None:
+    empty = getattr(client, theirs).model_construct(metadata=client.V1ObjectMeta(name="a"))
+    with pytest.raises(ConfigurationError, match=f"is no {kind.__name__} \\("):
+        as_kind(kind, empty)
+
+
+def test_a_class_of_the_package_is_for_one_kind() -> None:
+    event = client.CoreV1Event(metadata=client.V1ObjectMeta(name="a"), involved_object=client.V1ObjectReference())
+    assert as_kind(Event, event).metadata.name == "a"
 
 
 def test_a_value_that_does_not_fit_is_refused_with_its_place() -> None:

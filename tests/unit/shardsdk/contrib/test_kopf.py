@@ -137,6 +137,32 @@ async def test_an_operator_that_ends_or_is_cancelled_ends_as_it_did_without_the_
     checking.cancel()
 
 
+async def test_an_operator_is_waited_for_however_often_that_is_cancelled() -> None:
+    """The lease is given up when this returns."""
+    checking = asyncio.create_task(asyncio.Event().wait())
+    gate, stopped = asyncio.Event(), list[str]()
+
+    async def operate() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await gate.wait()
+            stopped.append("in order")
+
+    running = asyncio.create_task(_run_until_either_ends(operate(), checking))  # type: ignore[arg-type]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        running.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not running.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert stopped == ["in order"]
+    checking.cancel()
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

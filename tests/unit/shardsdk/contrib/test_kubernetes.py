@@ -6,6 +6,7 @@ import asyncio
 import http.server
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,6 +172,28 @@ async def test_a_write_counts_until_it_is_answered(rig: Rig) -> None:
     await settled
 
 
+async def test_a_write_that_the_fence_lets_through_as_it_closes_is_waited_for() -> None:
+    """Python may go to another thread between the fence's answer and what is done with it."""
+    asked = threading.Event()
+
+    class Slow(Fence):
+        def remaining(self) -> float:
+            asked.set()
+            time.sleep(0.1)
+            return super().remaining()
+
+    writes = FencedWrites(Slow(10.0), SystemClock())
+    beginning = asyncio.create_task(asyncio.to_thread(writes.begin))
+    await asyncio.to_thread(asked.wait)
+    settled = asyncio.create_task(writes.settled())
+    await asyncio.wait([settled], timeout=0.05)
+    key, _ = await beginning
+    await asyncio.wait([settled], timeout=0.05)
+    assert not settled.done()
+    writes.answered(key)
+    await settled
+
+
 @in_virtual_time
 async def test_a_write_that_is_never_answered_counts_until_the_hold_would_have_ended(clock: VirtualClock) -> None:
     """The API server gives it up after 7.5 s, counted from its arrival, and etcd may have it in hand then."""
@@ -192,9 +215,9 @@ async def test_writes_that_are_never_answered_are_not_kept_for_ever(clock: Virtu
 
 
 async def test_an_answer_that_says_nothing_about_the_write_does_not_settle_it(rig: Rig) -> None:
-    writes = FencedWrites(Fence(0.4), SystemClock())
+    writes = FencedWrites(Fence(40.0), SystemClock())
     key, granted = writes.begin()
-    assert granted == pytest.approx(0.3)
+    assert granted == pytest.approx(30.0)
     writes.answered(key + 1)
     settled = asyncio.create_task(writes.settled())
     await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import Enum
 from typing import Annotated, Any, Literal, NewType, Optional
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import UnsetType
 
 from shardsdk import Model, Range
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import Column, Length, ListType, Pattern, Quantity, Rule
+from shardsdk.kinds import Column, Length, ListType, OneOf, Pattern, Quantity, Rule
 from shardsdk.kinds.foreign import foreign_schema
 from shardsdk.kinds.schema import begin, schema_of
 from shardsdk.kinds.wire import encode
@@ -219,3 +220,52 @@ def test_the_rules_of_every_base_hold_and_each_once() -> None:
     class Both(Left, Right, rules=[Rule("self.a > 3")]): ...
 
     assert [rule.expression for rule in Both.__rules__] == [f"self.a > {least}" for least in range(4)]
+
+
+class Pace(Enum):
+    """Of an enumeration."""
+
+    SLOW = "a"
+    FAST = "b"
+
+
+#: Not by its types.
+ONE_OF: Any = OneOf
+
+
+@pytest.mark.parametrize(
+    ("annotation", "values"),
+    [
+        (Annotated[str, OneOf("a", "")], ["a", ""]),
+        (Annotated[str | None, OneOf("a")], ["a", None]),
+        (Annotated[int, OneOf(1, 2.0)], [1, 2.0]),
+        (Annotated[float, OneOf(1, 2.5)], [1, 2.5]),
+        (Annotated[bool, OneOf(True)], [True]),
+        (Annotated[int | str, OneOf(1, "50%")], [1, "50%"]),
+        (Annotated[str, ONE_OF(Pace.SLOW, "b")], ["a", "b"]),
+        (Annotated[Pace, OneOf("a")], ["a"]),
+        (Annotated[list[str], ONE_OF(["a"], ("b",))], [["a"], ["b"]]),
+        (Annotated[dict[str, str], ONE_OF({"a": "b"})], [{"a": "b"}]),
+    ],
+    ids=str,
+)
+def test_a_value_is_one_of_those(annotation: Any, values: list[Any]) -> None:
+    assert schema_of(annotation, begin("Thing"), none_is_absent=True)["enum"] == [
+        each for each in values if each is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (Annotated[str, OneOf("a", 1)], "OneOf has 1, this is string"),
+        (Annotated[bool, OneOf("true")], "OneOf has 'true', this is boolean"),
+        (Annotated[int, OneOf(1.5)], "OneOf has 1.5, this is integer"),
+        (Annotated[float, OneOf("1")], "OneOf has '1', this is number"),
+        (Annotated[list[str], OneOf("a")], "OneOf has 'a', this is array"),
+    ],
+    ids=str,
+)
+def test_a_value_that_none_of_the_type_equals_is_refused(annotation: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^Thing: {said}"):
+        schema(annotation)

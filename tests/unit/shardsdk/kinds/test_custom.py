@@ -5,7 +5,8 @@ from __future__ import annotations
 import tracemalloc
 import types
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pydantic
@@ -21,6 +22,9 @@ from shardsdk.kube.answers import Target
 from shardsdk.kube.decoding import codec_of, metadata_of
 from shardsdk.kube.identity import identify
 from shardsdk.kube.models import check_model
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class Page(Model):
@@ -294,6 +298,21 @@ def test_fields_of_a_class_are_found_that_has_them_as_python_3_14_does() -> None
     made: Any = types.new_class("Lazy", bases, keywords, lambda namespace: namespace.update(body))
     assert body_of(made("a", Page("hi"), size=4))["size"] == 4
     assert read(made, {"spec": {"html": "hi"}}).size == 3
+
+
+class Elsewhere(Model):
+    """Some are imported for type checkers alone."""
+
+    when: datetime | None = None
+    later: list[timedelta] = []
+
+
+def test_a_type_that_is_not_there_when_the_program_runs_is_named_with_its_field() -> None:
+    said = (
+        r"spec: the field later of Elsewhere has a type .*'timedelta' is not defined.*; what is imported under `if TYPE"
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        declare("Thing", Elsewhere)
 
 
 def test_one_custom_resource_does_not_inherit_from_another() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
+import logging
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,6 @@ from shardsdk.kube.authority import AuthorityContext
 from shardsdk.kube.certificates import load_pair
 from shardsdk.kube.client import Client
 from shardsdk.kube.credentials import RENEWAL_PAUSE_SECONDS
-from shardsdk.kube.providers import ExecPlugin
 from shardsdk.kube.server import Access, direct_access
 from tests.kube_configs import certificate, in_cluster, kubeconfig, load, service_account
 from tests.kube_fakes import InstantClock
@@ -208,20 +207,54 @@ async def test_a_plugins_certificates_are_shown_by_whichever_ca_there_is(tmp_pat
         assert server.seen == ["first", "second"]
 
 
-class Noting(ssl.SSLContext):
-    """Notes the client certificates that it is to show, and what `meanwhile` does before the first one is in."""
+@pytest.mark.parametrize("shown_by", ["files", "a plugin"])
+async def test_a_new_client_certificate_is_put_into_no_context_that_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown_by: str
+) -> None:
+    """OpenSSL crashes where another thread begins a connection with that meanwhile."""
+    first, second, clock = certificate("first"), certificate("second"), InstantClock()
+    used, shown = list[ssl.SSLContext](), list[bool]()
+    wrap, load_chain = ssl.SSLContext.wrap_bio, ssl.SSLContext.load_cert_chain
 
-    def __new__(cls, *_: object) -> Noting:
+    def wrap_bio(context: ssl.SSLContext, *args: Any, **options: Any) -> ssl.SSLObject:
+        used.append(context)
+        return wrap(context, *args, **options)
+
+    def load_cert_chain(context: ssl.SSLContext, *args: Any) -> None:
+        shown.append(any(context is each for each in used))
+        load_chain(context, *args)
+
+    def put(pair: tuple[str, str]) -> dict[str, Any]:
+        if shown_by == "a plugin":
+            return plugin(tmp_path, {"clientCertificateData": pair[0], "clientKeyData": pair[1]})
+        user = {"client-certificate": "my.crt", "client-key": "my.key"}
+        for named, text in zip(user.values(), pair, strict=True):
+            (tmp_path / named).write_text(text)
+        return user
+
+    async with serving() as server:
+        server.welcome(first, second)
+        access, _ = await of_a_kubeconfig(tmp_path, server, put(first), clock)
+        monkeypatch.setattr(ssl.SSLContext, "wrap_bio", wrap_bio)
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_cert_chain)
+        await ask(access)
+        put(second)
+        clock.at += RENEWAL_PAUSE_SECONDS
+        assert await access.credentials.renew(None)
+        await ask(access)
+    assert server.seen == ["first", "second"]
+    assert shown
+    assert not any(shown)
+
+
+class Made(ssl.SSLContext):
+    """Says what it was made of."""
+
+    def __new__(cls, *_: object) -> Made:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
-    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        self.meanwhile = meanwhile
-        self.shown: list[str] = []
-
-    def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
-        meanwhile()
-        self.shown.append(Path(certfile).read_text())
+    def __init__(self, authority: str | None, pair: str) -> None:
+        self.made_of = authority, pair
 
 
 def in_a_thread(called: Callable[[], object], threads: list[threading.Thread]) -> None:
@@ -232,14 +265,15 @@ def in_a_thread(called: Callable[[], object], threads: list[threading.Thread]) -
 
 
 @pytest.mark.parametrize("meanwhile", ["a connection", "a certificate"])
-def test_threads_make_one_context_of_a_new_ca_and_show_what_there_is_in_that_one(
-    tmp_path: Path, meanwhile: str
+def test_while_one_context_is_made_of_a_new_ca_threads_wait_and_use_one_that_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    file, made, threads = tmp_path / "ca.crt", list[Noting](), list[threading.Thread]()
-    (tmp_path / "my.crt").write_text("mine")
+    file, pair, threads = tmp_path / "ca.crt", "first", list[threading.Thread]()
+    made, used = list[Made](), list[tuple[str | None, str]]()
+    monkeypatch.setattr(Made, "wrap_bio", lambda context, *_, **__: used.append(context.made_of))
 
-    def make(_: str) -> ssl.SSLContext:
-        made.append(Noting())
+    def make(authority: str | None) -> ssl.SSLContext:
+        made.append(Made(authority, pair))
         latest = made[-1]
         if len(made) == 2:
             in_a_thread(shake_hands if meanwhile == "a connection" else show, threads)
@@ -249,36 +283,51 @@ def test_threads_make_one_context_of_a_new_ca_and_show_what_there_is_in_that_one
         context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="h")
 
     def show() -> None:
-        context.load_cert_chain(tmp_path / "my.crt")
+        nonlocal pair
+        pair = "second"
+        context.remake()
 
     file.write_text(ONE[0])
     context = AuthorityContext(file, make)
     file.write_text(TWO[0])
     shake_hands()
     threads[0].join(10)
-    assert len(made) == 2
-    assert made[-1].shown == (["mine"] if meanwhile == "a certificate" else [])
+    shake_hands()
+    assert {authority for authority, _ in used} == {TWO[0]}
+    assert (len(made), used[-1][1]) == ((2, "first") if meanwhile == "a connection" else (3, "second"))
 
 
-def test_a_plugins_pair_gets_into_a_context_that_is_made_meanwhile(tmp_path: Path) -> None:
-    pairs = [certificate("first"), certificate("second")]
+def test_a_handler_that_takes_its_time_keeps_no_other_connection_from_being_made(tmp_path: Path) -> None:
+    """Such as that of the lease."""
+    (tmp_path / "ca.crt").write_text(ONE[0])
+    context = AuthorityContext(tmp_path / "ca.crt", lambda text: ssl.create_default_context(cadata=text))
+    may_go_on, telling = threading.Event(), threading.Event()
 
-    class Plugin(ExecPlugin):
-        async def _run(self) -> dict[str, str]:
-            pair = pairs.pop(0)
-            return {"clientCertificateData": pair[0], "clientKeyData": pair[1]}
+    class Slow(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            telling.set()
+            may_go_on.wait(10)
 
-    def issue() -> None:
-        asyncio.run(asked.issue(True))
+    def shake_hands() -> None:
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="h")
 
-    last, threads = pairs[-1][0], list[threading.Thread]()
-    asked = Plugin({"apiVersion": "client.authentication.k8s.io/v1", "command": "p"}, tmp_path, "here")
-    issue()
-    asked.attach(Noting())
-    latest = Noting(lambda: in_a_thread(issue, threads))
-    asked.attach(latest)
-    threads[0].join(10)
-    assert latest.shown[-1] == last
+    slow, logger = Slow(), logging.getLogger("shardsdk.kube.authority")
+    logger.addHandler(slow)
+    try:
+        (tmp_path / "ca.crt").unlink()
+        telling_of_it = threading.Thread(target=shake_hands)
+        telling_of_it.start()
+        assert telling.wait(10)
+        other = threading.Thread(target=shake_hands)
+        other.start()
+        other.join(5)
+        went_on = not other.is_alive()
+    finally:
+        may_go_on.set()
+        logger.removeHandler(slow)
+    telling_of_it.join(10)
+    other.join(10)
+    assert went_on
 
 
 async def test_a_file_is_found_also_after_the_program_has_changed_its_directory(

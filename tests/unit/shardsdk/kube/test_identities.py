@@ -189,6 +189,7 @@ async def test_a_plugin_that_hangs_is_ended_with_the_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, interactive: bool
 ) -> None:
     """One would be left behind at each renewal otherwise; and nobody waits for a helper that holds on to its output."""
+    monkeypatch.setattr(subprocesses, "REAP_SECONDS", 40.0)
     if interactive:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     ours, theirs = socket.socketpair()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import os
 import random
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 
@@ -16,10 +20,13 @@ from hypothesis import strategies as st
 from shardsdk.errors import FenceClosed
 from shardsdk.kube.lapses import (
     DRIFT,
+    MACHINE,
     MEMORY_SECONDS,
     NOTICED_SECONDS,
+    STEADY_SECONDS,
     STRANGERS_SECONDS,
     Lapses,
+    Missed,
     ServerClock,
     lapses_of,
     parse_date,
@@ -31,38 +38,7 @@ from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.kube_fakes import CONFIGMAPS, ManualClock
 from tests.kube_server import config_map, says, talking
 from tests.lease_rig import Rig, lose
-
-
-class Machine:
-    """A machine that asks API servers, each with a clock of its own; `found` is what was taken for a stop, and when."""
-
-    def __init__(self, *, rate: float = 1.0) -> None:
-        self.true = 1000.0
-        self.stopped = 0.0
-        self.rate = rate
-        self.lapses = Lapses()
-        self.clock = ServerClock()
-        self.found: list[tuple[float, float]] = []
-
-    def monotonic(self) -> float:
-        return (self.true - self.stopped) * self.rate + self.lapses.least
-
-    def stop(self, seconds: float) -> None:
-        self.true += seconds
-        self.stopped += seconds
-
-    def ask(self, connection: object, *, ahead: float = 0.0, way: float = 0.0) -> float:
-        """An exchange over a connection to a server whose clock is so far ahead; what was noticed."""
-        sent = self.monotonic()
-        self.true += way
-        date = math.floor(self.true + ahead)
-        self.true += way
-        missed = self.clock.heard(connection, sent, self.monotonic(), date)
-        if missed.seconds:
-            self.found.append((self.true, missed.seconds))
-            self.lapses.note(*missed)
-        return missed.seconds
-
+from tests.unit.shardsdk.kube.stopped import Machine, behind_a_proxy
 
 rates = st.sampled_from([0.9167, 1.0, 1.0833])
 pauses = st.lists(st.floats(0, 10), min_size=1, max_size=30)
@@ -136,11 +112,94 @@ def test_servers_whose_clocks_differ_are_mistaken_for_stops_rarely(ahead: list[f
 
 
 def test_a_connection_behind_which_are_several_clocks_is_believed_once() -> None:
-    machine = Machine()
-    for turn in range(100):
+    assert len(behind_a_proxy(30.0).found) == 1
+
+
+@given(st.floats(3, 30), st.floats(0, 600), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_a_stop_that_is_longer_than_several_clocks_explain_is_noticed(differ: float, more: float, ahead: bool) -> None:
+    machine = behind_a_proxy(differ)
+    known, seconds = machine.lapses.seconds, 2 * differ + 2 * NOTICED_SECONDS + more
+    machine.stop(seconds)
+    machine.ask("proxy", ahead=differ * ahead)
+    assert machine.lapses.seconds - known >= seconds
+
+
+@pytest.mark.parametrize("differ", [3.0, 30.0])
+def test_a_connection_whose_clocks_agree_again_is_believed_as_any_other(differ: float) -> None:
+    machine = behind_a_proxy(differ)
+    for _ in range(int(STEADY_SECONDS) + 2):
         machine.true += 1
-        machine.ask("proxy", ahead=30.0 * (turn % 2))
+        machine.ask("proxy")
+    machine.stop(NOTICED_SECONDS + 1)
+    assert machine.ask("proxy") > 0
+
+
+@given(st.floats(3, 60), st.floats(-60, -3), st.floats(0, 600), rates)
+@settings(max_examples=100, deadline=None)
+def test_a_clock_that_is_set_back_some_time_after_a_stop_hides_no_later_one(
+    first: float, back: float, later: float, rate: float
+) -> None:
+    machine = Machine(rate=rate)
+
+    def use(seconds: float, ahead: float = 0.0) -> None:
+        for _ in range(int(seconds / 2)):
+            machine.true += 2
+            machine.ask("connection", ahead=ahead)
+
+    use(10)
+    machine.stop(first + NOTICED_SECONDS)
+    use(1.1 * STEADY_SECONDS)  # by a clock that may be slow
+    use(10 + later, back)
     assert len(machine.found) == 1
+    machine.stop(2 * NOTICED_SECONDS)
+    assert machine.ask("connection", ahead=back) > 0
+
+
+class Meeting(ServerClock):
+    """Two that have both compared before either has noted what it found, if that may be."""
+
+    both = threading.Barrier(2)
+
+    def heard(self, connection: Hashable, sent: float, answered: float, date: float) -> Missed:
+        missed = super().heard(connection, sent, answered, date)
+        if missed.seconds:
+            with suppress(threading.BrokenBarrierError):
+                self.both.wait(0.2)
+        return missed
+
+
+def test_a_stop_that_two_clients_find_at_once_counts_once() -> None:
+    lapses, clients = Lapses(), [Meeting(), Meeting()]
+
+    def hear(client: ServerClock, at: float, date: float) -> None:
+        client.compare("connection", at + lapses.least, lambda: at, date, lapses)
+
+    for client in clients:
+        hear(client, 1000.0, 1000.0)
+    threads = [threading.Thread(target=hear, args=(client, 1001.0, 1021.0)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lapses.least == pytest.approx(20, abs=2)
+
+
+def test_a_process_that_was_forked_while_clocks_were_compared_compares_its_own() -> None:
+    with ThreadPoolExecutor(1) as other, MACHINE.comparing:
+        # Another thread forks: in the child nobody is left to give the lock back.
+        status = other.submit(fork, lambda: MACHINE.comparing.acquire(blocking=False)).result()
+    assert status == 0
+
+
+def fork(succeeds: Callable[[], bool]) -> int:
+    """The exit code of a process that is forked to ask this."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads: that is what this is about
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if succeeds() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_connection_that_was_long_unused_tells_nothing() -> None:
@@ -212,6 +271,32 @@ async def test_a_hold_that_ended_in_a_stop_is_over_also_when_an_idle_connection_
     assert 0 < machine.ask("idle") < 12, "an idle connection tells of part of it"
     assert hold.remaining() < 0
     assert hold.doubted
+
+
+async def test_clocks_that_differ_behind_one_connection_are_told_of_and_again_when_twice_as_far_apart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, dates = StoppedClock(), [1_800_000_000.0]
+
+    async def answer(request: Any) -> Any:
+        response = await says(config_map("a"))(request)
+        response.headers["Date"] = formatdate(dates[0], usegmt=True)
+        return response
+
+    async with talking(answer, clock=clock) as (client, server):
+        for differ in (5, 8, 20):
+            for turn in range(10):
+                dates[0] = 1_800_000_000.0 + differ * (turn % 2)
+                await client.get(CONFIGMAPS, "a", "default")
+    told = [line.getMessage() for line in caplog.records if "to and fro" in line.msg]
+    assert [line.partition(" goes to and fro by ")[::2] for line in told] == [
+        (
+            f"The clock of the API server {server.url}",
+            f"up to {apart} s, and stops of this machine of up to {hidden} s may go unnoticed;"
+            " are the clocks of your API servers right?",
+        )
+        for apart, hidden in ((6.0, 14.5), (21.0, 44.5))
+    ]
 
 
 class Lapsing:

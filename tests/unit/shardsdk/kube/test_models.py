@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -11,6 +12,7 @@ import pytest
 
 from shardsdk import Cache, ConfigurationError, Context, ObjectMeta, Resource, controller_for
 from shardsdk.kube.clock import SystemClock
+from shardsdk.kube.decoding import codec_of
 from shardsdk.testing import drive
 
 SITES = Resource("example.com", "v1", "sites", "Site")
@@ -175,3 +177,34 @@ def test_an_object_that_does_not_fit_a_pydantic_model_is_left_out(caplog: pytest
     )
 
     assert seen == ["b"]
+
+
+class Counted(pydantic.BaseModel):
+    """With a field that is no text."""
+
+    metadata: ObjectMeta
+    pins: list[int]
+
+    @pydantic.model_validator(mode="after")
+    def check(self) -> Counted:
+        if len(self.pins) > 1:
+            raise ValueError("more than one")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("pins", "said"),
+    [
+        (
+            ["s3cret", 1, "s3cret"],
+            "ValidationError: pins.0: Input should be a valid integer, unable to parse string as an integer;"
+            " pins.2: Input should be a valid integer, unable to parse string as an integer",
+        ),
+        ([1, 2], "ValidationError: Value error, more than one"),
+    ],
+)
+def test_what_does_not_fit_pydantic_is_told_by_its_path_and_without_its_value(pins: list[Any], said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as raised:
+        codec_of(Counted).read(msgspec.json.encode({"metadata": {"name": "a"}, "pins": pins}))
+    assert str(raised.value) == said
+    assert "s3cret" not in "".join(traceback.format_exception(raised.value))

@@ -62,7 +62,7 @@ def owner(each: PartialObject) -> list[str]:
 
 def test_an_index_that_gives_one_text_is_refused_rather_than_read_letter_by_letter() -> None:
     store = Store[str]({"owner": lambda thing: thing})
-    with pytest.raises(TypeError, match="index 'owner' gave 'ab': return a list of values"):
+    with pytest.raises(TypeError, match="index 'owner' gave a str: return a list of values"):
         store.put(Key("default", "a"), "ab")
     assert not store.view
 

@@ -255,12 +255,15 @@ async def test_objects_are_transformed_before_they_are_stored() -> None:
         assert told.deltas[0].object.metadata.labels is None
 
 
-async def test_a_handler_that_fails_does_not_stop_the_news(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [LookupError("a bug"), asyncio.CancelledError("a bug")], ids=repr)
+async def test_a_handler_that_fails_does_not_stop_the_news(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     heard: list[str] = []
 
     def handler(delta: Delta[PartialObject]) -> None:
         heard.append(delta.object.metadata.name)
-        raise LookupError("a bug")
+        raise error
 
     async with playing([added("a", 1), added("b", 2), listed(5)], handler=handler) as (_, mine, _told):
         assert heard == ["a", "b"]

@@ -310,3 +310,23 @@ async def test_a_stream_that_ends_after_a_good_beginning_is_no_warning(caplog: p
     async with playing([listed(5), StreamInterrupted("broke")], [ConnectionFailed("refused")]) as (_, _mine, _told):
         levels = [record.levelno for record in caplog.records if record.name == "shardsdk.kube.reflector"]
         assert levels == [logging.INFO, logging.WARNING]
+
+
+async def test_a_cancellation_that_is_nobodys_of_it_is_a_failure_like_any_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    asked: list[str] = []
+
+    def keep(thing: PartialObject) -> bool:
+        asked.append(thing.metadata.name)
+        if len(asked) == 1:
+            raise asyncio.CancelledError
+        return True
+
+    script: list[Step] = [added("a", 1), listed(5)]
+    async with playing(script, script, keep=keep) as (_, reflector, told):
+        assert told.story == ["added a@1*"]
+        assert reflector.failure is None
+    (line,) = [each for each in caplog.records if each.msg == "Reflector interrupted, it will try again"]
+    assert "something that it awaited was cancelled" in line.__dict__["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -126,12 +127,16 @@ async def test_a_request_that_waits_for_credentials_in_vain_blames_no_api_server
         raise AssertionError
 
     async with serving(refuses(401, "Unauthorized"), says(config_map("a"))) as server:
-        for expires, what in ((timedelta(minutes=1), "credentials"), (timedelta(hours=1), "other credentials")):
+        for expires, what, seconds in (
+            (timedelta(minutes=1), "credentials", 0.1),
+            (timedelta(hours=1), "other credentials", 2.0),  # asked for once those are refused
+        ):
             credentials = IssuedCredentials(issue, Issued("Bearer old", clock.now() + expires), clock)
             clock.at += 61
             async with Client(replace(direct_access(server.url), credentials=credentials)) as client:
-                with pytest.raises(ConnectionFailed, match=f"configmaps n/a: no {what} to show to http.* within 0.1 s"):
-                    await client.get(CONFIGMAPS, "a", "n", timeout_seconds=0.1)
+                said = f"configmaps n/a: no {what} to show to http.* within {seconds} s"
+                with pytest.raises(ConnectionFailed, match=said):
+                    await client.get(CONFIGMAPS, "a", "n", timeout_seconds=seconds)
         assert len(server.seen) == 1
 
 
@@ -161,6 +166,67 @@ async def test_a_renewal_ends_with_its_loop_and_the_next_one_begins() -> None:
     for _ in range(2):
         await asyncio.to_thread(asyncio.run, give_up())
     assert asked == ended == [True, True]
+
+
+async def test_a_blocked_loop_keeps_no_other_from_renewing() -> None:
+    """As a body that computes for long keeps the lease's thread from nothing."""
+    clock = InstantClock()
+    gate, asked, blocked = asyncio.Event(), [], asyncio.get_running_loop()
+
+    async def issue(rejected: bool) -> Issued:
+        asked.append(rejected)
+        if asyncio.get_running_loop() is blocked:
+            await gate.wait()
+            return Issued("late")
+        return Issued("new")
+
+    credentials = IssuedCredentials(issue, Issued("old"), clock)
+    clock.at += RENEWAL_PAUSE_SECONDS
+    refused = asyncio.ensure_future(credentials.renew("old"))
+    while not asked:
+        await asyncio.sleep(0)
+    results = list[bool]()
+    other = threading.Thread(target=lambda: results.append(asyncio.run(credentials.renew("old"))), daemon=True)
+    other.start()
+    other.join(20)  # blocks this loop
+    assert results == [True]
+    assert await credentials.header() == "new"
+    gate.set()
+    assert await refused
+    assert asked == [True, True]
+    clock.at += RENEWAL_PAUSE_SECONDS
+    assert await credentials.renew("late"), "nothing is under way any more"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_loop_that_has_stopped_keeps_no_other_from_renewing(closed: bool) -> None:
+    """One of a helper that runs something until it is complete, which did not wait for the renewal."""
+    clock = InstantClock()
+    asked: list[bool] = []
+
+    async def issue(rejected: bool) -> Issued:
+        asked.append(rejected)
+        await asyncio.sleep(0.01)
+        return Issued("new", clock.now() + timedelta(hours=1))
+
+    credentials = IssuedCredentials(issue, Issued("old", clock.now() + timedelta(minutes=1)), clock)
+    clock.at += 55
+    loop = asyncio.new_event_loop()
+
+    def stop() -> None:
+        loop.run_until_complete(credentials.header())
+        loop.run_until_complete(asyncio.sleep(0))
+        if closed:
+            loop.close()
+
+    await asyncio.to_thread(stop)
+    assert asked == [False]
+    async with asyncio.timeout(20):
+        if closed:
+            assert await credentials.header() == "old"
+        assert await credentials.renew("old")
+    assert await credentials.header() == "new"
+    loop.close()
 
 
 async def test_a_short_lived_token_is_renewed_at_a_fifth_of_its_life() -> None:

@@ -43,6 +43,10 @@ class TestAcquiring:
         assert driver.lease.instance == "uid-1"
         assert driver.lease.spec.lease_transitions == 4
 
+    def test_a_lease_that_has_changed_hands_as_often_as_it_can_say_is_acquired_all_the_same(self) -> None:
+        server = lease_of(holderIdentity="", leaseDurationSeconds=1, instance=None, leaseTransitions=2**31 - 1)
+        assert Driver(server=server).acquire().lease.spec.lease_transitions == 0
+
     def test_the_same_instance_goes_on_at_once_and_says_since_when(self) -> None:
         """Else nobody could tell that the process before it has crashed."""
         driver = Driver(server=lease_of()).acquire()

@@ -43,14 +43,7 @@ async def test_a_leader_that_blocks_its_event_loop_past_its_deadline_ends_with_i
 async def test_a_leader_that_ends_in_time_is_left_alone() -> None:
     clock, died = SystemClock(), threading.Event()
     api = MemoryApi(MemoryServer(), clock)
-    candidate = Candidate(
-        Election("quick", "default", timings=LeaseTimings(1, 0.5, 0.1)),
-        None,
-        clock=clock,
-        rng=Random(1),
-        threaded=True,
-        die=died.set,
-    )
+    candidate = Candidate(Election("quick", "default"), None, clock=clock, rng=Random(1), threaded=True, die=died.set)
 
     async def lead(hold: Hold) -> None:
         await asyncio.sleep(0)

@@ -7,7 +7,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 
 import pytest
@@ -23,19 +23,22 @@ from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, RING, SHARD, Rig, connecting, lease_in
 
-TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
+#: Lost soon after the API server has gone.
+BRIEF = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
+#: Kept by a machine on which nothing of this process runs for some seconds.
+STEADY = LeaseTimings(lease_duration=60, renew_deadline=40, retry_period=0.2)
 
 
 class Stage:
     """A lease in real time, of which `told` says that its deadline was told, and a function that works until `done`."""
 
-    def __init__(self) -> None:
+    def __init__(self, timings: LeaseTimings = STEADY) -> None:
         self.server = MemoryServer()
         self.api = MemoryApi(self.server, SystemClock())
         self.told, self.begun, self.done = threading.Event(), threading.Event(), threading.Event()
         self.lease = ShardLease(
             connecting(self.api), RING, SHARD, NAMESPACE,
-            instance="uid-1", timings=TIMINGS, on_deadline=self.told.set,
+            instance="uid-1", timings=timings, on_deadline=self.told.set,
         )  # fmt: skip
 
     def work(self) -> str:
@@ -56,11 +59,23 @@ class Stage:
         await soon(self.begun)
         return task, left[0]
 
+    async def renewed(self, times: int = 3) -> None:
+        """Wait until the lease has been renewed so often."""
+        async with asyncio.timeout(40):
+            for _ in range(times):
+                before = self.lease.fence.ends_at
+                while self.lease.fence.ends_at == before:
+                    await asyncio.sleep(0.02)
+
     @property
     def holder(self) -> str:
         found = lease_in(self.server, SHARD)
         assert found is not None
         return found.holder
+
+
+def raising(error: type[BaseException]) -> None:
+    raise error
 
 
 async def soon(event: threading.Event) -> None:
@@ -78,6 +93,9 @@ async def test_it_gives_what_a_function_returns_or_raises() -> None:
             await lease.to_thread(int, "x")
         with pytest.raises(RuntimeError, match="StopIteration"):
             await lease.to_thread(next, iter(()))
+        for cancelled in (CancelledError, asyncio.CancelledError):  # nobody has cancelled the body
+            with pytest.raises(RuntimeError, match="the function raised CancelledError"):
+                await lease.to_thread(raising, cancelled)
 
 
 async def test_without_the_lease_nothing_is_begun_in_a_thread() -> None:
@@ -92,7 +110,7 @@ async def test_without_the_lease_nothing_is_begun_in_a_thread() -> None:
 
 
 async def test_of_a_lost_lease_the_deadline_is_told_while_a_function_still_works() -> None:
-    stage = Stage()
+    stage = Stage(BRIEF)
 
     async def work() -> None:
         async with stage.lease as lease:
@@ -125,7 +143,7 @@ async def test_a_body_that_is_cancelled_keeps_its_lease_until_its_functions_have
     await soon(stage.begun)
     for _ in range(3):
         task.cancel()
-        await asyncio.sleep(0.8)
+        await stage.renewed()
         assert (stage.holder, task.done()) == (SHARD, False)
     stage.done.set()
     with pytest.raises(asyncio.CancelledError):
@@ -137,7 +155,7 @@ async def test_a_body_that_is_cancelled_keeps_its_lease_until_its_functions_have
 async def test_a_body_that_has_ended_keeps_its_lease_until_its_functions_have_returned() -> None:
     stage = Stage()
     task, working = await stage.leave_working()
-    await asyncio.sleep(2.5)
+    await stage.renewed()
     assert (stage.holder, task.done()) == (SHARD, False)
     task.cancel()  # whoever asks for it is heard, afterwards
     await asyncio.sleep(0.1)
@@ -148,7 +166,7 @@ async def test_a_body_that_has_ended_keeps_its_lease_until_its_functions_have_re
 
 
 async def test_a_lease_that_is_lost_while_only_functions_work_is_told_too() -> None:
-    stage = Stage()
+    stage = Stage(BRIEF)
     task, working = await stage.leave_working()
     stage.api.fault = Fault.LOST
     await soon(stage.told)
@@ -162,7 +180,7 @@ async def test_a_lease_that_is_lost_while_only_functions_work_is_told_too() -> N
 
 
 async def test_a_function_that_waits_for_a_thread_when_the_lease_is_lost_never_begins() -> None:
-    stage, called = Stage(), list[int]()
+    stage, called = Stage(BRIEF), list[int]()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     async def work() -> None:
@@ -356,8 +374,8 @@ async def test_a_thread_renews_no_more_for_a_body_that_was_cancelled_again_while
     await soon(stage.begun)
     for _ in range(2):
         task.cancel()
-        await asyncio.sleep(TIMINGS.retry_period)
+        await asyncio.sleep(STEADY.retry_period)
     await asyncio.wait((task,))
     left = lease()
-    await asyncio.sleep(4 * TIMINGS.retry_period)
+    await asyncio.sleep(4 * STEADY.retry_period)
     assert lease() == left

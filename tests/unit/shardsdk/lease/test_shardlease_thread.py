@@ -14,7 +14,9 @@ import pytest
 
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.clock import SystemClock
+from shardsdk.kube.server import direct_access
 from shardsdk.lease.keeper import Keeper
+from shardsdk.lease.seat import take_seat
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.steps import Moment
 from shardsdk.lease.timings import LeaseTimings
@@ -22,12 +24,21 @@ from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from tests.lease_rig import NAMESPACE, RING, SHARD, connecting, lease_in, lose
 
-TIMINGS = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
+#: Lost soon after the API server has gone.
+BRIEF = LeaseTimings(lease_duration=2, renew_deadline=1.4, retry_period=0.2)
+#: Kept by a machine on which nothing of this process runs for some seconds.
+STEADY = LeaseTimings(lease_duration=60, renew_deadline=40, retry_period=0.2)
 
 
-def shard(api: MemoryApi, *, ring: str = RING, on_deadline: Callable[[], None] | None = None) -> ShardLease:
+def shard(
+    api: MemoryApi,
+    timings: LeaseTimings = STEADY,
+    *,
+    ring: str = RING,
+    on_deadline: Callable[[], None] | None = None,
+) -> ShardLease:
     return ShardLease(
-        connecting(api), ring, SHARD, NAMESPACE, instance="uid-1", timings=TIMINGS, on_deadline=on_deadline
+        connecting(api), ring, SHARD, NAMESPACE, instance="uid-1", timings=timings, on_deadline=on_deadline
     )
 
 
@@ -39,7 +50,7 @@ def telling_its_deadline(api: MemoryApi) -> tuple[ShardLease, list[float], threa
         told.append(lease.fence.remaining())
         deadline.set()
 
-    lease = shard(api, on_deadline=tell)
+    lease = shard(api, BRIEF, on_deadline=tell)
     return lease, told, deadline
 
 
@@ -49,9 +60,14 @@ async def eventually(condition: Callable[[], bool], seconds: float = 40.0) -> No
             await asyncio.sleep(0.02)
 
 
-def block(seconds: float) -> None:
-    """What a reconciler does that should have been run in a thread."""
-    time.sleep(seconds)
+def block(lease: ShardLease, renewals: int) -> None:
+    """What a reconciler does that should have been run in a thread, until its lease has been renewed so often."""
+    until = time.monotonic() + 40
+    for _ in range(renewals):
+        before = lease.fence.ends_at
+        while lease.fence.ends_at == before:
+            assert time.monotonic() < until, "nobody renews it"
+            time.sleep(0.02)
 
 
 class Blocking(logging.Handler):
@@ -88,7 +104,7 @@ async def test_a_blocked_loop_loses_no_lease() -> None:
     server = MemoryServer()
     lease = shard(MemoryApi(server, SystemClock()))
     async with lease:
-        block(3.2)  # longer than the lease
+        block(lease, renewals=3)
         assert lease.fence.remaining() > 0
         assert not lease.lost.is_set()
     found = lease_in(server, SHARD)
@@ -131,7 +147,7 @@ async def test_while_the_loop_is_blocked_the_fence_closes_and_the_deadline_is_to
 
 async def test_the_body_is_cancelled_from_the_keepers_thread() -> None:
     api = MemoryApi(MemoryServer(), SystemClock())
-    lease = shard(api)
+    lease = shard(api, BRIEF)
 
     async def work() -> None:
         async with lease:
@@ -152,7 +168,7 @@ async def test_the_deadline_is_told_whatever_log_line_its_keeper_waits_for(line:
             api.fault = Fault.REFUSED
             try:
                 assert deadline.wait(40), "nobody told"  # a body that heeds nothing
-                assert handler.reached.is_set()
+                assert handler.reached.wait(40)  # before the deadline, unless the machine stood still
             finally:
                 handler.let_go.set()
             await asyncio.sleep(60)
@@ -165,7 +181,7 @@ async def test_the_deadline_is_told_whatever_log_line_its_keeper_waits_for(line:
 
 async def test_the_body_is_told_of_the_loss_before_anybody_reads_of_it() -> None:
     api, handler = MemoryApi(MemoryServer(), SystemClock()), Blocking("Lost the lease: ")
-    lease = shard(api)
+    lease = shard(api, BRIEF)
 
     async def work() -> None:
         async with lease:
@@ -194,7 +210,7 @@ async def test_a_lost_leases_deadline_is_told_also_where_the_body_has_ended_and_
         handler.let_go.set()
 
     async def work() -> None:
-        async with shard(api, on_deadline=tell):
+        async with shard(api, BRIEF, on_deadline=tell):
             api.fault = Fault.LOST
             await asyncio.Event().wait()
 
@@ -304,6 +320,32 @@ async def test_writes_are_awaited_on_the_bodys_loop_before_the_release() -> None
     found = lease_in(server, SHARD)
     assert found is not None
     assert found.holder == ""
+
+
+async def test_where_no_thread_can_renew_the_seat_is_free_for_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    access, loops, new_loop = (
+        direct_access("http://127.0.0.1:1"),
+        list[asyncio.AbstractEventLoop](),
+        asyncio.new_event_loop,
+    )
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def note() -> asyncio.AbstractEventLoop:
+        loops.append(new_loop())
+        return loops[-1]
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", fail)
+        limited.setattr(asyncio, "new_event_loop", note)
+        lease = ShardLease(access, RING, SHARD, NAMESPACE, ranges=True)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await lease.__aenter__()
+    assert [loop.is_closed() for loop in loops] == [True]
+    seat = take_seat(access.host, NAMESPACE, SHARD)
+    assert seat is not None
+    seat.give_up()
 
 
 async def test_where_no_thread_can_watch_there_is_no_body_and_the_lease_is_released(

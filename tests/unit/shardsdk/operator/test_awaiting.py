@@ -194,7 +194,7 @@ def test_a_cancelled_task_that_a_reconcile_awaits_is_its_failure(caplog: pytest.
     with caplog.at_level(logging.ERROR):
         rig = drive(operator_of(shared_and_cancelled), [site()], raises=False)
     error = rig.failures[0]
-    assert str(error) == "something that the reconcile awaited was cancelled: CancelledError()"
+    assert str(error) == "something that the function awaited was cancelled: CancelledError()"
     assert "await shared  # the line that fails" in "".join(traceback.format_exception(error))
     assert [reason for _, reason, _ in rig.events][:1] == ["ReconcileFailed"]
     assert "the line that fails" in caplog.text

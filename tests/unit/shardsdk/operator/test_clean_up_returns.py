@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardsdk import ConfigurationError, Context, Done, Operator, Permanent, Requeue, RequeueAfter, Retry
+from shardsdk.kube.identity import describe_given
 from shardsdk.queueing.workers import Waiting
 from shardsdk.testing import Rig, drive
 from tests.unit.shardsdk.operator.websites import Website, WebsiteStatus, site, websites
@@ -65,8 +66,8 @@ def test_what_may_mean_that_nothing_is_cleaned_up_yet_is_refused_and_the_object_
     assert rig.find(Website, "home") is not None
     assert isinstance(rig.failures[0], ConfigurationError)
     assert str(rig.failures[0]) == (
-        f"the clean-up of 'websites.example.com' returned {returned!r}, and the finalizer stays: return None when it is"
-        " done, else Requeue() or RequeueAfter(seconds)" + (f"; {remedy}" if remedy else "")
+        f"the clean-up of 'websites.example.com' returned {describe_given(returned)}, and the finalizer stays: return"
+        " None when it is done, else Requeue() or RequeueAfter(seconds)" + (f"; {remedy}" if remedy else "")
     )
 
 

@@ -65,10 +65,12 @@ def test_a_watched_object_wakes_those_that_it_matters_to(mapping: Any, sharded: 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("home", "a mapping returned 'home': return a list of names"),
+        ("home", "a mapping returned a str: return a list of names"),
         (None, "a mapping returned None: return a list of names"),
-        ([("default", "home")], r"a mapping gave \('default', 'home'\): give a name, a Request\(namespace, name\)"),
+        ([("default", "home")], r"a mapping gave a tuple: give a name, a Request\(namespace, name\)"),
         ([1], "a mapping gave 1: give a name"),
+        ([""], "a mapping gave an empty name: give a name"),
+        ([Request("", "home")], "a mapping gave Request home, but websites are in namespaces"),
     ],
 )
 def test_a_mapping_that_names_nothing_says_so(given: Any, said: str, caplog: pytest.LogCaptureFixture) -> None:

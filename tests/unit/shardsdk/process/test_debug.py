@@ -153,7 +153,7 @@ async def test_a_replica_that_does_not_lead_names_the_lease() -> None:
     manager.add(controller_for(SECRETS).reconcile(rest))
     async with running(server, manager):
         status, text = 0, ""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "it waits to lead" not in text:
                 with contextlib.suppress(aiohttp.ClientConnectorError):  # it does not listen yet
                     status, text = await get(f"http://{health}/debug/objects/default/a")
@@ -175,6 +175,28 @@ async def test_a_limit_that_is_none_is_refused(limit: str) -> None:
 )  # fmt: skip
 def test_this_machine_is_told_from_others(remote: str | None, here: bool) -> None:
     assert debug._is_here(remote) is here
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("localhost", True), ("localhost:8081", True), ("LOCALHOST", True), ("a.localhost:8081", True),
+        ("127.0.0.1:8081", True), ("[::1]:8081", True), ("10.0.0.7", True), ("evil.example:8081", False),
+        ("evil.example", False), ("localhost.evil.example", False), ("notlocalhost", False), ("a b", False),
+        ("127.0.0.1.evil.example", False), ("[::1", False),
+    ],
+)  # fmt: skip
+async def test_a_web_page_whose_name_leads_here_is_told_nothing(host: str, told: bool) -> None:
+    async def ask(answers: DebugObjects) -> tuple[int, str]:
+        more = {"/debug/objects": answers.answer_all}
+        async with serve(Address("127.0.0.1", 0), Endpoints(more=more)) as port, aiohttp.ClientSession() as session:
+            url = f"http://127.0.0.1:{port}/debug/objects"
+            async with session.get(url, headers={"Host": host}) as answer:
+                return answer.status, await answer.text()
+
+    status, text = await ask(DebugObjects())
+    assert (status, "as localhost" in text) == ((200, False) if told else (403, True))
+    assert (await ask(DebugObjects(to_all=True)))[0] == 200
 
 
 @pytest.mark.parametrize(("to_all", "status"), [(False, 403), (True, 503)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
@@ -301,3 +301,34 @@ async def test_a_lease_that_is_left_for_a_restart_is_not_about_to_be_left(clock:
     stage.gate.set()
     assert await process is ExitCode.OK
     assert (stage.read().instance, stage.read().leaving) == ("", False)
+
+
+@in_virtual_time
+async def test_the_lease_is_kept_under_a_reconcile_however_often_all_around_it_is_cancelled(
+    clock: VirtualClock,
+) -> None:
+    """As `asyncio.run` does with whatever is left when its function has returned or raised."""
+    stage = Leaving(clock)
+
+    async def work(context: Ctx) -> None:
+        while not stage.gate.is_set():
+            with suppress(asyncio.CancelledError):
+                await stage.gate.wait()
+
+    stage.secret("busy")
+    before = asyncio.all_tasks()
+    process = stage.start(stage.manager(work))
+    await clock.sleep(5)
+    for _ in range(3):
+        for task in asyncio.all_tasks() - before:
+            if (task is process) or any(
+                part in str(task.get_coro()) for part in ("until_stopped", "_hold", "Workload")
+            ):
+                task.cancel()
+        await clock.sleep(1)
+    assert stage.holder() == "shard-1"
+    assert not process.done()
+    stage.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await process
+    assert stage.holder() == ""

@@ -177,3 +177,36 @@ def test_whatever_gives_something_to_await_is_a_task() -> None:
     for task in (Service(), Service().run, partial(Service().run, port=1), partial(Service()), decorated):
         manager.run_task(task)
     assert len(manager._tasks) == 5
+
+
+@in_virtual_time
+async def test_a_task_that_fails_as_it_ends_is_told_of(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(api: Api) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LookupError("nothing to flush to")
+
+    manager = Manager().run_task(fail)
+    process = Cluster(clock).replica().start(manager)
+    await clock.sleep(5)
+    manager.stopping.set()
+    assert await process is ExitCode.FAILED
+    (line,) = [each for each in caplog.records if each.msg == "Task has failed while it was to end"]
+    assert line.exc_info is not None
+    assert isinstance(line.exc_info[1], LookupError)
+
+
+@in_virtual_time
+async def test_a_task_that_waits_for_what_was_cancelled_fails_with_that(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def wait_in_vain(api: Api) -> None:
+        helper = asyncio.ensure_future(asyncio.sleep(9))
+        helper.cancel()
+        await helper
+
+    assert await Cluster(clock).replica().start(Manager().run_task(wait_in_vain)) is ExitCode.FAILED
+    (line,) = [each for each in caplog.records if each.msg == "A part of the manager has ended; stopping"]
+    assert line.exc_info is not None
+    assert "something that the function awaited was cancelled" in str(line.exc_info[1])

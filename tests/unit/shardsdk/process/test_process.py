@@ -84,7 +84,8 @@ def test_a_function_that_is_left_in_a_thread_does_not_keep_the_process() -> None
     assert deaths == [ExitCode.STUCK, ExitCode.LEASE_LOST]
 
 
-def test_a_process_with_nothing_left_in_threads_ends_by_itself() -> None:
+def test_a_process_with_nothing_left_in_threads_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardsdk.process.process.THREADS_SECONDS", 60)
     deaths: list[int] = []
 
     async def main() -> ExitCode:
@@ -291,7 +292,7 @@ GOES_ON = """
 import threading
 import shardsdk.process.process as process
 
-process.THREADS_SECONDS = 0.01
+process.THREADS_SECONDS = 3  # for the loop's end as well
 
 async def lost():
     return process.ExitCode.LEASE_LOST
@@ -299,7 +300,7 @@ async def lost():
 process.run_process(lost())
 for thread in threading.enumerate():
     if thread.name == "end-by-force":
-        thread.join(10)
+        thread.join(60)
 print([thread.name for thread in threading.enumerate()])
 """
 
@@ -312,7 +313,10 @@ def test_a_program_that_goes_on_without_its_lease_is_left_alone() -> None:
 #: One that runs another manager at once, which ends in order, and does something in the end.
 RUNS_AGAIN = """
 import atexit, threading
+import shardsdk.process.process
 from shardsdk.process.process import ExitCode, run_process
+
+shardsdk.process.process.THREADS_SECONDS = 3
 
 async def end(code):
     return code

@@ -217,3 +217,26 @@ async def test_what_moved_up_has_the_higher_priority_from_either_place(
     queue.add_after("a", 1)
     queue.done("a")
     assert queue.where("a").priority is Priority.FRESH
+
+
+@pytest.mark.parametrize("drain", [True, False])
+@in_virtual_time
+async def test_while_a_queue_is_held_nobody_has_a_turn_not_even_at_its_end(clock: VirtualClock, drain: bool) -> None:
+    queue = make_queue(clock)
+    queue.add("a", Priority.BULK)
+    queue.hold()
+    taking = [asyncio.create_task(queue.get()) for _ in range(3)]
+    queue.add("b", Priority.BULK)
+    queue.add("c", Priority.FRESH)
+    await clock.sleep(60)
+    assert not any(each.done() for each in taking)
+    closing = asyncio.create_task(queue.shut_down(drain=drain))
+    await clock.sleep(60)
+    assert closing.done() is not drain
+    queue.release()
+    taken = await asyncio.gather(*taking)
+    assert taken == (["c", "a", "b"] if drain else [None, None, None])
+    for item in taken:
+        if item is not None:
+            queue.done(item)
+    await closing

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -272,3 +273,15 @@ async def test_an_error_that_cannot_be_read_is_its_items_failure_and_told(
     assert first.exc_info
     line = TextFormatter().format(first).splitlines()[0]
     assert line.endswith(" raised=Odd error=\"KeyError: 'header'\"")
+
+
+class Port(pydantic.BaseModel):
+    port: int
+
+
+def test_of_pydantics_errors_the_values_are_not_said() -> None:
+    with pytest.raises(pydantic.ValidationError) as raised:
+        Port.model_validate({"port": "s3cret"})
+    said = "ValidationError: port: Input should be a valid integer, unable to parse string as an integer"
+    assert describe(raised.value) == said
+    assert describe(group(raised.value, ValueError("no"))) == f"{said}; ValueError: no"

@@ -266,6 +266,24 @@ async def test_a_reconcile_takes_no_step_while_its_process_stands_still(clock: V
 
 
 @in_virtual_time
+async def test_one_that_answers_its_limit_by_returning_is_taken_at_its_word(clock: VirtualClock) -> None:
+    calls, metrics = list[float](), Metrics()
+
+    async def reconcile(item: str) -> RequeueAfter:
+        calls.append(clock.monotonic())
+        with suppress(asyncio.CancelledError):
+            await clock.sleep(1000)
+        return RequeueAfter(300)
+
+    async with running(clock, reconcile, limit=10, metrics=metrics.controller("test", 1)) as (pool, _):
+        pool.queue.add("a")
+        await clock.sleep(315)
+    assert calls == [0, 310]
+    timeouts = metrics.registry.get_sample_value("controller_runtime_reconcile_timeouts_total", {"controller": "test"})
+    assert timeouts == 1
+
+
+@in_virtual_time
 @pytest.mark.parametrize("how", ["cancel", "limit"])
 async def test_one_that_goes_on_though_it_was_cancelled_is_told_at_growing_pauses_and_counted_once(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture, how: str

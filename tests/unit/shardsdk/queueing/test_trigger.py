@@ -46,5 +46,5 @@ async def test_what_is_no_request_is_refused_where_it_is_pushed(wrong: Any) -> N
 
 async def test_a_source_of_ones_own_is_told_what_it_may_add() -> None:
     feed = Feed(lambda request, priority: None, list, None, None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"a source adds requests: write Request\(namespace, name\), not 'home'"):
+    with pytest.raises(TypeError, match=r"a source adds requests: write Request\(namespace, name\), not a str"):
         feed.add("home", Priority.FRESH)  # type: ignore[arg-type]

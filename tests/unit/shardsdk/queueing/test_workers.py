@@ -145,7 +145,7 @@ async def test_an_answer_that_is_none_is_refused_with_what_to_return(
     async with running(make(clock, answer)) as queue:
         queue.add("a")
         await clock.sleep(1)
-    assert "returned {'requeue': True}: return None, Done(), Requeue() or RequeueAfter" in caplog.text
+    assert "returned a dict: return None, Done(), Requeue() or RequeueAfter" in caplog.text
 
 
 @in_virtual_time

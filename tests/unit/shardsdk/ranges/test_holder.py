@@ -9,6 +9,8 @@ from random import Random
 
 import pytest
 
+from shardsdk.kube.clock import SystemClock
+from shardsdk.lease.hold import Hold
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES
@@ -130,6 +132,8 @@ class WrittenByHand:
     def __init__(self) -> None:
         self.number = 0
         self.on_held: Callable[[int], None] = lambda number: None
+        self.fence = Hold("a", SystemClock())
+        self.owed = NOWHERE
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         self.number = number

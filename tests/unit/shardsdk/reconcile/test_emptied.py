@@ -11,6 +11,7 @@ import pytest
 from shardsdk.cache.objects import Request, metadata_of
 from shardsdk.errors import Conflict, Forbidden, Invalid, TooManyWrites
 from shardsdk.kinds import CustomResource, Model, body_of
+from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import Api, Operation, PatchKind
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.reconcile.ownapi import OwnApi
@@ -20,6 +21,7 @@ from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 
 ENGINES = Resource("example.com", "v1", "engines", "Engine")
+HOME = (ENGINES, "home", "default")
 NULL = (
     'Engine.example.com "home" is invalid: spec.limits: Invalid value: "null": spec.limits in body must be of type'
     ' object: "null"'
@@ -85,6 +87,36 @@ async def test_a_map_that_is_applied_empty_becomes_so_and_stays_its_owners(clock
     assert [each["fieldsV1"] for each in owners if each["manager"] == "us"] == [
         {"f:spec": {"f:limits": {"f:tags": {}}}}
     ]
+
+
+class Wordy(MemoryApi):
+    """An API server to which null is no value, and which says so of each map."""
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        body = operation.body
+        if operation.verb == "patch" and isinstance(body, Mapping) and (there := self.server.find(*HOME)):
+            nulls = [name for name, value in body["spec"].items() if value == {} and there["spec"][name]]
+            said = ", ".join(
+                f'spec.{name}: Invalid value: "null": spec.{name} in body must be of type object: "null"'
+                for name in nulls
+            )
+            if said:
+                refusal = Status(422, "Invalid", f'Engine.example.com "home" is invalid: [{said}]')
+                raise explain_status(Target("patch", "example.com", "engines", "default", "home"), refusal)
+        return await super().send(operation)
+
+
+@in_virtual_time
+async def test_so_do_many_at_once_whose_refusal_is_not_shown_whole(clock: VirtualClock) -> None:
+    server = MemoryServer()
+    api = Wordy(server, clock)
+
+    async def apply_to_all(**entries: str) -> Any:
+        body = engine() | {"spec": {f"map{number}": entries for number in range(20)}}
+        return await send_apply(api, ENGINES, "home", "default", body, owner="us", model=dict, force=True)
+
+    await apply_to_all(a="1")
+    assert (await apply_to_all())["spec"] == {f"map{number}": {} for number in range(20)}
 
 
 @in_virtual_time

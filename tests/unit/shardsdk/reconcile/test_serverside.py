@@ -35,6 +35,16 @@ def named(*entries: dict[str, Any], body: Any = OURS, refusal: str = REFUSED) ->
     return list(others_entries({"metadata": {"managedFields": list(entries)}}, body, "websites", "", refusal))
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("text", ["[" * 250_000, "[]" + "x[ " * 250_000, "<nil>: Invalid value: " * 50_000])
+def test_what_a_user_has_written_into_a_refusal_is_read_at_once(text: str) -> None:
+    """A search holds all threads up: milliseconds, and minutes where its time grows with the square of the text."""
+    refusal = f'Engine.example.com "home" is invalid: spec.x: Unsupported value: "{text}": supported values: "a"'
+    assert parts_to_empty({"metadata": {}}, OURS, "websites", "", refusal) == {}
+    assert named(EDITED, refusal=refusal) == []
+    assert named(EDITED, refusal=f"{REFUSED}, {text}") == named(EDITED)
+
+
 def test_an_entry_that_somebody_else_has_set_is_named() -> None:
     assert named(EDITED) == ["kubectl-edit has set spec.ports[port=99,protocol=TCP]"]
 

@@ -7,6 +7,7 @@ import contextvars
 import functools
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 from shardsdk.queueing.queue import WorkQueue
 from shardsdk.queueing.workers import WorkerPool
+from shardsdk.reconcile.applied import Applied, AppliedFor
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.threads import Threads, is_async
 from shardsdk.testing.memory import MemoryServer
@@ -85,6 +87,24 @@ async def test_what_a_plain_function_reads_of_a_cache_is_read_on_the_loop_which_
     assert set(asked) == {threading.main_thread()}
     cache = context.cache(SECRETS)
     assert isinstance(cache, Cache), "on the loop it is the cache itself"
+
+
+async def test_what_a_plain_function_says_that_it_applies_is_noted_on_the_loop_which_notes_the_rest(
+    context: Ctx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two records of what one reconcile has applied, the children in the lost one would be pruned."""
+    made: list[threading.Thread] = []
+    of = Applied.of
+
+    def note(applied: Applied, uid: str) -> AppliedFor:
+        made.append(threading.current_thread())
+        return of(applied, uid)
+
+    monkeypatch.setattr(Applied, "of", note)
+    await Threads(1).wrap(lambda context: context.note_applied(SECRETS, "child", "default"))(context)
+    assert context.applied is not None
+    assert context.applied.names == {(SECRETS.group_resource, Request("default", "child"))}
+    assert made == [threading.main_thread()]
 
 
 async def test_run_is_refused_on_the_event_loop_which_would_wait_for_itself(context: Ctx) -> None:
@@ -166,6 +186,33 @@ async def test_a_function_that_is_cancelled_before_there_is_a_thread_for_it_neve
     may_end.set()
     assert await running
     assert await threads.wrap(lambda _: "next")(context) == "next"
+    assert called == []
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_a_function_for_which_no_thread_can_be_started_never_begins(
+    context: Ctx, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
+) -> None:
+    """As at a pod's limit of processes; the thread of another one would begin it `meanwhile`, or once it is free."""
+    may_end, called, threads = threading.Event(), list[Ctx](), Threads(2)
+    running = asyncio.ensure_future(threads.wrap(lambda _: may_end.wait(10))(context))
+    await asyncio.sleep(0)
+
+    def fail(thread: threading.Thread) -> None:
+        if meanwhile:
+            may_end.set()
+            time.sleep(0.1)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await threads.wrap(called.append)(context)
+    assert threads.running == 1
+    may_end.set()
+    assert await running
+    assert await threads.wrap(lambda _: "next")(context) == "next"
+    assert await threads.wrap(lambda _: "and another")(context) == "and another"
     assert called == []
 
 

@@ -81,11 +81,16 @@ class Stage:
         return await streams[0].readuntil(b"\r\n\r\n")
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says nothing for a moment is closed; otherwise nobody is, in the time that a test takes."""
+    monkeypatch.setattr(server_module, "KEEP_ALIVE_SECONDS", 0.5)
+
+
 @pytest_asyncio.fixture
 async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     monkeypatch.setattr(server_module, "WAITING_MAX", 3)
     monkeypatch.setattr(accepting, "HANDSHAKES_MAX", 3)
-    monkeypatch.setattr(server_module, "KEEP_ALIVE_SECONDS", 0.5)
     published, stored, app = Published(), make_certificates(), Held()
     publish(published, stored)
     async with serving(app, published) as server:
@@ -151,6 +156,7 @@ async def test_a_request_that_is_being_answered_makes_no_room(stage: Stage) -> N
     assert (await answer).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_request_that_never_ends_its_head_is_closed_however_busily_it_sends(stage: Stage) -> None:
     slow = await stage.connect()
     slow[1].write(b"POST / HTTP/1.1\r\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import Conflict, Invalid, ServerError
+from shardsdk.errors import BadRequest, Conflict, Invalid
 from shardsdk.kinds import Deployment, Job, Service
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing.memory import MemoryServer
@@ -131,7 +131,7 @@ def test_other_lists_and_whole_maps_are_one_field() -> None:
 )
 def test_what_is_there_twice_is_refused(spec: Any, problem: str) -> None:
     server = server_of_pages()
-    with pytest.raises(ServerError, match=f"failed to create typed patch object .*: {problem}"):
+    with pytest.raises(BadRequest, match=f"failed to create typed patch object .*: {problem}"):
         apply(server, "one", spec)
     apply(server, "one", {})
     with pytest.raises(Invalid, match=r"spec\.(steps|hosts)\[1\]: Duplicate value"):
@@ -141,7 +141,7 @@ def test_what_is_there_twice_is_refused(spec: Any, problem: str) -> None:
 def test_an_entry_without_keys_is_refused() -> None:
     schema = {"properties": {"spec": {"properties": {"steps": {**STEPS, "x-kubernetes-list-map-keys": ["name"]}}}}}
     server = MemoryServer(schema_of=lambda resource: schema)
-    with pytest.raises(ServerError, match=r"\.spec\.steps: element 1: .* omits all key fields"):
+    with pytest.raises(BadRequest, match=r"\.spec\.steps: element 1: .* omits all key fields"):
         apply(server, "one", {"steps": [step("a"), {"run": "x"}]})
 
 

@@ -20,6 +20,7 @@ from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.overview import Condition
 from sharder.kubectl.text import Painter
 from shardsdk.protocol.labels import SHARD_LABEL_PREFIX, SHARDER_HOLDER
+from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference
 from tests.unit.sharder.kubectl.rings import CONFIGMAP, LABELS, NOW, SECRET, lease, members, raw_ring, resolved_ring
 
@@ -100,9 +101,29 @@ def test_without_a_shard_that_is_what_is_missing() -> None:
 def test_a_stranded_object_names_the_shard_that_is_gone() -> None:
     dead = read_shard_status(lease("two", holder="", state="dead"), NOW)
     explanation = explain(known(shard="two", shard_statuses=(read_shard_status(lease("one"), NOW), dead)))
-    assert explanation.then == "the sharder moves it to one once it holds the lease of two"
+    assert explanation.then == "the sharder moves it to one once it holds the lease of two: within 15s, as a rule"
     assert explanation.shard_status == "dead, renewed 1s ago"
     assert explain(known(shard="ghost")).shard_status == "no lease of that name"
+
+
+@pytest.mark.parametrize(
+    ("leases", "waits"),
+    [
+        ([lease("one", duration=60)], ": within 60s, as a rule"),
+        ([lease("one"), lease("two", holder="", duration=30)], ": within 30s, as a rule"),
+        ([lease("one"), lease("two", holder="me", duration=30)], ", 30s after me, who holds that, has renewed it last"),
+        (
+            [lease("one"), lease("two", holder="me", duration=2**31 - 1)],
+            ", 60m after me, who holds that, has renewed it last",
+        ),
+        ([lease("one"), lease("stray", holder="me", duration=2**31 - 1)], ": within 15s, as a rule"),
+    ],
+    ids=["no lease", "emptied", "a stranger's", "a stranger's for 68 years", "beside one of 68 years"],
+)
+def test_until_when_the_lease_of_a_shard_that_is_gone_counts_as_held_is_said(leases: list[Lease], waits: str) -> None:
+    statuses = tuple(read_shard_status(each, NOW) for each in leases)
+    explanation = explain(known(shard="two", shard_statuses=statuses, leases=tuple(leases)))
+    assert explanation.then == f"the sharder moves it to one once it holds the lease of two{waits}"
 
 
 def test_a_stranded_object_of_a_lease_that_the_sharder_holds_points_to_who_may_refuse() -> None:
