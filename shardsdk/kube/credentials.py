@@ -43,7 +43,7 @@ RENEWAL_PAUSE_SECONDS: Final = 5.0
 #: How long a request waits for the renewal of a token that has run out, by this machine's clock.
 EXPIRED_WAIT_SECONDS: Final = 1.0
 #: A loop that has taken no turn for so long is taken for blocked, and its renewal is not waited for.
-BLOCKED_SECONDS: Final = 0.5
+BLOCKED_SECONDS: Final = 2.0
 #: A token is renewed this long before it runs out, or when a fifth of its life is left.
 EXPIRY_MARGIN: Final = timedelta(minutes=5)
 
@@ -138,9 +138,10 @@ Issue = Callable[[bool], Awaitable[Issued]]
 
 @dataclass(frozen=True, slots=True)
 class _Renewal:
-    """One that is under way; its task is that of `loop`.  `ended` never fails."""
+    """One that is under way, the how manieth; its task is that of `loop`.  `ended` never fails."""
 
     loop: asyncio.AbstractEventLoop
+    number: int
     ended: Future[None] = field(default_factory=Future)
 
     def ask(self) -> threading.Event:
@@ -155,7 +156,8 @@ class IssuedCredentials:
     """A token from an exec plugin or an auth provider."""
 
     __slots__ = (
-        "_clock", "_issue", "_issued", "_lock", "_period_seconds", "_renew_at", "_renewal", "_renewed_at", "_tasks",
+        "_accepted", "_begun", "_clock", "_issue", "_issued", "_lock", "_period_seconds", "_renew_at", "_renewal",
+        "_renewed_at", "_tasks",
     )  # fmt: skip
 
     def __init__(self, issue: Issue, first: Issued, clock: Clock, *, period_seconds: float | None = None) -> None:
@@ -166,6 +168,8 @@ class IssuedCredentials:
         self._lock = threading.Lock()
         #: The last that was begun, while it is under way, in whichever loop.
         self._renewal: _Renewal | None = None
+        #: How many have been begun, and which of them is the newest that has brought something.
+        self._begun = self._accepted = 0
         #: When the last one ended, well or not.
         self._renewed_at = clock.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -210,25 +214,29 @@ class IssuedCredentials:
                 return going
             if self._clock.monotonic() - self._renewed_at < RENEWAL_PAUSE_SECONDS:
                 return None
-            renewal = self._renewal = _Renewal(asyncio.get_running_loop())
+            self._begun += 1
+            renewal = self._renewal = _Renewal(asyncio.get_running_loop(), self._begun)
             renewal.ended.set_running_or_notify_cancel()  # now nobody who is cancelled cancels it
 
         def renewed(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             with self._lock:
-                self._renewed_at = self._clock.monotonic()
                 if self._renewal is renewal:
-                    self._renewal = None
+                    self._renewal, self._renewed_at = None, self._clock.monotonic()
             renewal.ended.set_result(None)
 
-        task = asyncio.ensure_future(self._ask(rejected=rejected))
+        task = asyncio.ensure_future(self._ask(renewal.number, rejected=rejected))
         self._tasks.add(task)
         task.add_done_callback(renewed)
         return renewal
 
-    async def _ask(self, *, rejected: bool) -> None:
+    async def _ask(self, number: int, *, rejected: bool) -> None:
         try:
-            self._accept(await self._issue(rejected))
+            issued = await self._issue(rejected)
+            with self._lock:
+                if number > self._accepted:  # else one that was begun instead of this has been faster
+                    self._accepted = number
+                    self._accept(issued)
         except ConfigurationError as error:
             log.warning("Credentials not renewed, the last ones are used", extra={"error": str(error)})
         except Exception:  # nobody else would be told: whoever began it may have gone, others wait in other loops

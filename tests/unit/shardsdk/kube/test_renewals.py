@@ -194,8 +194,10 @@ async def test_a_blocked_loop_keeps_no_other_from_renewing() -> None:
     gate.set()
     assert await refused
     assert asked == [True, True]
+    assert await credentials.header() == "new", "what was begun before is older, whenever it comes"
     clock.at += RENEWAL_PAUSE_SECONDS
-    assert await credentials.renew("late"), "nothing is under way any more"
+    assert await credentials.renew("new"), "nothing is under way any more"
+    assert await credentials.header() == "late"
 
 
 @pytest.mark.parametrize("closed", [True, False])
