@@ -39,10 +39,10 @@ __all__ = [
     "per_kind",
 ]
 
-T = TypeVar("T", default=Any)
+_T = TypeVar("_T", default=Any)
 
 #: Says whether a change is worth a reconcile.
-Predicate = Callable[[Delta[T]], bool]
+Predicate = Callable[[Delta[_T]], bool]
 
 
 def always(delta: object) -> bool:
