@@ -260,3 +260,18 @@ async def playing(*scripts: list[Step], **options: Any) -> AsyncIterator[Playing
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
+
+
+@asynccontextmanager
+async def refusing_proxy() -> AsyncIterator[tuple[str, list[str]]]:
+    """An HTTP proxy that wants another user: where it listens, and the head of each request that it was sent."""
+    heard: list[str] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+        yield f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}", heard

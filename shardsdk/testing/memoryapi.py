@@ -340,12 +340,12 @@ class MemoryApi(Api):
 def _check_sendable(operation: Operation[Any]) -> None:
     """What a client refuses before it sends it.  Raises: ConfigurationError."""
     plain = (operation.name or operation.verb == "create") and f"{operation.name}{operation.namespace}".isascii()
-    if operation.body is not None:
-        encode_body(_target_of(operation), operation.body)
     if not plain:
         from shardsdk.kube.requests import call_of  # brings aiohttp, which takes a third of a second
 
         call_of(operation)
+    elif operation.body is not None:
+        encode_body(_target_of(operation), operation.body)
 
 
 def _check_watchable(selection: Selection[Any], options: WatchOptions) -> None:

@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import formatdate
@@ -227,19 +227,25 @@ class StoppedClock(ManualClock):
         await asyncio.sleep(0)
 
 
-async def test_the_client_notices_and_writes_nothing_until_a_renewal_has_confirmed_the_lease(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    clock, dates = StoppedClock(), [1_800_000_000.0]
+def answering_at(dates: Sequence[float]) -> Callable[[Any], Awaitable[Any]]:
+    """An API server by whose clock it is `dates[0]`."""
 
     async def answer(request: Any) -> Any:
         response = await says(config_map("a"))(request)
         response.headers["Date"] = formatdate(dates[0], usegmt=True)
         return response
 
+    return answer
+
+
+async def test_the_client_notices_and_writes_nothing_until_a_renewal_has_confirmed_the_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, dates = StoppedClock(), [1_800_000_000.0]
+
     hold = Hold("the lease", clock)
     hold.extend(clock.monotonic() + 12.6)
-    async with talking(answer, clock=clock, fence=hold) as (client, server):
+    async with talking(answering_at(dates), clock=clock, fence=hold) as (client, server):
         await client.patch(CONFIGMAPS, "a", "default", {})
         dates[0] += 30
         await client.get(CONFIGMAPS, "a", "default")
@@ -278,12 +284,7 @@ async def test_clocks_that_differ_behind_one_connection_are_told_of_and_again_wh
 ) -> None:
     clock, dates = StoppedClock(), [1_800_000_000.0]
 
-    async def answer(request: Any) -> Any:
-        response = await says(config_map("a"))(request)
-        response.headers["Date"] = formatdate(dates[0], usegmt=True)
-        return response
-
-    async with talking(answer, clock=clock) as (client, server):
+    async with talking(answering_at(dates), clock=clock) as (client, server):
         for differ in (5, 8, 20):
             for turn in range(10):
                 dates[0] = 1_800_000_000.0 + differ * (turn % 2)

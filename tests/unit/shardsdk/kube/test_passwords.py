@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import traceback
 from functools import partial
@@ -14,7 +13,7 @@ from shardsdk.errors import ConfigurationError, ConnectionFailed
 from shardsdk.kube.client import Client
 from shardsdk.kube.server import Server, direct_access
 from tests.kube_configs import kubeconfig, load
-from tests.kube_fakes import CONFIGMAPS
+from tests.kube_fakes import CONFIGMAPS, refusing_proxy
 
 
 @pytest.mark.parametrize("user", ["ann:s3cret@", "s3cret@", ":s3cret@"])
@@ -59,21 +58,11 @@ async def test_a_password_without_quotes_that_is_no_yaml_is_told_by_line_and_col
 
 @pytest.mark.parametrize("user", ["me:s3cret", ":s3cret", "s3cret"])
 async def test_a_proxy_that_refuses_a_password_does_not_have_it_shown(tmp_path: Path, user: str) -> None:
-    heard: list[str] = []
-
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    proxy = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    address = f"http://{user}@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-    cluster = {"server": "https://api.example:6443", "proxy-url": address}
-    access = await load(tmp_path, kubeconfig(tmp_path, {}, **cluster))
-    async with proxy, Client(access) as client:
-        with pytest.raises(ConnectionFailed, match="407") as caught:
-            await client.get(CONFIGMAPS, "a", "n")
+    async with refusing_proxy() as (proxy, heard):
+        cluster = {"server": "https://api.example:6443", "proxy-url": f"http://{user}@{proxy}"}
+        async with Client(await load(tmp_path, kubeconfig(tmp_path, {}, **cluster))) as client:
+            with pytest.raises(ConnectionFailed, match="407") as caught:
+                await client.get(CONFIGMAPS, "a", "n")
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
     presented = base64.b64encode((user if ":" in user else f"{user}:").encode()).decode()
     assert f"\r\nProxy-Authorization: Basic {presented}\r\n" in heard[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from shardsdk.kube.client import Client
 from shardsdk.kube.proxies import Proxy, proxy_of
 from shardsdk.kube.server import direct_access
 from tests.kube_configs import kubeconfig, load
-from tests.kube_fakes import CONFIGMAPS
+from tests.kube_fakes import CONFIGMAPS, refusing_proxy
 
 ADDRESS = "http://proxy:3128"
 
@@ -135,21 +134,12 @@ async def test_of_a_socks_proxy_it_is_said_that_there_is_no_way_by_it(
 
 
 async def test_a_proxys_password_is_for_the_proxy_alone(tmp_path: Path) -> None:
-    heard: list[str] = []
-
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    proxy = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    address = f"http://me:sec%2Fret@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-    cluster = {"server": "https://api.example:6443", "proxy-url": address}
-    access = await load(tmp_path, kubeconfig(tmp_path, {"token": "a-token", "as": "somebody"}, **cluster))
-    async with proxy, Client(access) as client:
-        with pytest.raises(ConnectionFailed, match="407") as caught:
-            await client.get(CONFIGMAPS, "a", "n")
+    async with refusing_proxy() as (proxy, heard):
+        cluster = {"server": "https://api.example:6443", "proxy-url": f"http://me:sec%2Fret@{proxy}"}
+        access = await load(tmp_path, kubeconfig(tmp_path, {"token": "a-token", "as": "somebody"}, **cluster))
+        async with Client(access) as client:
+            with pytest.raises(ConnectionFailed, match="407") as caught:
+                await client.get(CONFIGMAPS, "a", "n")
     assert "ret@" not in str(caught.value)
     presented = base64.b64encode(b"me:sec/ret").decode()
     assert f"\r\nProxy-Authorization: Basic {presented}\r\n" in heard[0]

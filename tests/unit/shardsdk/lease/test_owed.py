@@ -12,7 +12,7 @@ from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import SHARD, Rig, stay
-from tests.ranges_rig import HIGH, LOW, RangesWorld
+from tests.ranges_rig import HIGH, LOW, Member, RangesWorld
 
 DURATION = 15.0
 
@@ -24,6 +24,14 @@ async def crash(rig: Rig, lease: ShardLease) -> None:
     await rig.until(lambda: lease.fence.remaining() > 0)
     await asyncio.sleep(20)
     process.kill()
+
+
+async def holding_all(world: RangesWorld) -> Member:
+    """A shard that works everywhere."""
+    world.name({"a": EVERYWHERE})
+    a = world.start("a")
+    await world.until(lambda: a.holder.working == EVERYWHERE)
+    return a
 
 
 @in_virtual_time
@@ -86,9 +94,7 @@ async def test_whoever_has_left_in_order_or_was_waited_for_leaves_nothing(clock:
 @in_virtual_time
 async def test_ranges_that_only_the_dead_process_had_stay_on_the_lease_so_long(clock: VirtualClock) -> None:
     world = RangesWorld(clock)
-    world.name({"a": EVERYWHERE})
-    a, b = world.start("a"), world.start("b")
-    await world.until(lambda: a.holder.working == EVERYWHERE)
+    a, b = await holding_all(world), world.start("b")
     a.process.kill()
     world.name({"a": LOW, "b": HIGH})
     again = world.start("a", instance=a.instance)
@@ -104,9 +110,7 @@ async def test_ranges_that_only_the_dead_process_had_stay_on_the_lease_so_long(c
 async def test_they_are_on_the_lease_from_the_write_that_acquires_it(clock: VirtualClock) -> None:
     """Whoever looks in between, and the next process if this one dies at once, would take them for nobody's."""
     world = RangesWorld(clock)
-    world.name({"a": EVERYWHERE})
-    a, b = world.start("a"), world.start("b")
-    await world.until(lambda: a.holder.working == EVERYWHERE)
+    a, b = await holding_all(world), world.start("b")
     with world.never_two_owners():
         a.process.kill()
         world.name({"b": EVERYWHERE})
@@ -124,9 +128,7 @@ async def test_they_are_on_the_lease_from_the_write_that_acquires_it(clock: Virt
 @in_virtual_time
 async def test_whoever_goes_on_with_all_of_it_works_on_all_of_it_at_once(clock: VirtualClock) -> None:
     world = RangesWorld(clock)
-    world.name({"a": EVERYWHERE})
-    a = world.start("a")
-    await world.until(lambda: a.holder.working == EVERYWHERE)
+    a = await holding_all(world)
     for _ in range(3):
         a.process.kill()
         a = world.start("a", instance=a.instance)

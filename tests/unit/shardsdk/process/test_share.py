@@ -35,6 +35,13 @@ UPPER = next(name for name in map("{}-high".format, range(100)) if point_of(name
 COVERED = CoveredNamespaces(without=frozenset({"kube-system"}))
 
 
+async def work_until(share: Share, ended: asyncio.Event) -> None:
+    """A block in the upper half that takes until then."""
+    with share.work_on(UPPER) as mine:
+        assert mine
+        await ended.wait()
+
+
 class Loop:
     """A shard with a loop of its own, and writes of which one may be on its way."""
 
@@ -158,14 +165,9 @@ async def test_the_lease_is_kept_until_what_runs_has_ended_though_the_body_has(c
     loop = Loop(RangesWorld(clock), "a")
     ended = asyncio.Event()
 
-    async def work(share: Share) -> None:
-        with share.work_on(UPPER) as mine:
-            assert mine
-            await ended.wait()
-
     async def body() -> None:
         async with loop.working(EVERYWHERE) as share:
-            began = asyncio.create_task(work(share))
+            began = asyncio.create_task(work_until(share, ended))
             await asyncio.sleep(1)
             assert not began.done()
 

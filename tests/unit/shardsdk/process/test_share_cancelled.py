@@ -6,13 +6,12 @@ import asyncio
 
 import pytest
 
-from shardsdk.process.share import Share
 from shardsdk.protocol.namespaces import CoveredNamespaces
 from shardsdk.protocol.ranges import EVERYWHERE
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.lease_rig import NAMESPACE, lease_in
 from tests.ranges_rig import RangesWorld
-from tests.unit.shardsdk.process.test_share import COVERED, UPPER, Loop
+from tests.unit.shardsdk.process.test_share import COVERED, Loop, work_until
 
 
 @pytest.mark.parametrize("covered", [COVERED, None], ids=["by ranges", "by labels"])
@@ -23,14 +22,9 @@ async def test_the_lease_is_kept_under_a_block_however_often_its_body_is_cancell
     loop = Loop(RangesWorld(clock), "a", covered)
     ended = asyncio.Event()
 
-    async def work(share: Share) -> None:
-        with share.work_on(UPPER) as mine:
-            assert mine
-            await ended.wait()
-
     async def body() -> None:
         async with loop.working(EVERYWHERE) as share:
-            blocks.append(asyncio.create_task(work(share)))
+            blocks.append(asyncio.create_task(work_until(share, ended)))
             await asyncio.sleep(600)
 
     blocks: list[asyncio.Task[None]] = []
