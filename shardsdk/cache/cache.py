@@ -82,8 +82,10 @@ class Cache(Generic[T]):
         self.selector = selector
         self.model = model
         self._api = api
+        self._clock = clock
         self._listeners: list[Callable[[Delta[T]], None]] = []
         self._unfit_listeners: list[OnUnfit] = []
+        self._at_end: list[Callable[[], None]] = []
         self._hash_by = hash_by
         self._shown = NOWHERE
         self._dropping = False
@@ -135,6 +137,12 @@ class Cache(Generic[T]):
         self._unfit_listeners.append(listener)
         return lambda: self._unfit_listeners.remove(listener)
 
+    def tell_again(self, request: Request) -> None:
+        """Tell every listener of an object as it is: what it is to this shard has changed, and the object has not."""
+        thing = self.peek(request)
+        if thing is not None:
+            self._on_delta(Delta(EventKind.MODIFIED, thing, thing, initial=False))
+
     def show(self, ranges: HashRanges) -> None:
         """Hold the objects in these ranges alone, of a cache by ranges.
 
@@ -156,9 +164,17 @@ class Cache(Generic[T]):
 
     async def run(self) -> None:
         """Fill the cache and keep it current until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for reflector in self._reflectors.values():
-                group.create_task(reflector.run(), name=reflector.name)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for reflector in self._reflectors.values():
+                    group.create_task(reflector.run(), name=reflector.name)
+        finally:
+            while self._at_end:
+                self._at_end.pop()()
+
+    def at_end(self, forget: Callable[[], None]) -> None:
+        """Call `forget` once `run` has ended: what it holds is not kept current any more."""
+        self._at_end.append(forget)
 
     async def wait_synced(self) -> None:
         """Wait for the first complete, consistent list."""
@@ -174,6 +190,25 @@ class Cache(Generic[T]):
     def failure(self) -> ShardingError | None:
         """Why the cache is not current; `None` when it is."""
         return next((each.failure for each in self._reflectors.values() if each.failure is not None), None)
+
+    @property
+    def unread(self) -> tuple[float, str | None, ShardingError | None] | None:
+        """What the API server has refused for longest to have listed and watched; `None`: it refuses nothing of it.
+
+        For how many seconds, in which namespace (`None`: in all), and why the latest attempt has failed there.
+        """
+        now = self._clock.monotonic()
+        refused = [
+            (max(now - each.pauses.refused_since, 0.0), where, each.failure)
+            for where, each in self._reflectors.items()
+            if each.pauses.refused_since is not None
+        ]
+        return max(refused, key=lambda each: each[0], default=None)
+
+    @property
+    def unread_seconds(self) -> float:
+        """For how long the API server has refused each list and watch of it, or of a part; 0: it has not."""
+        return 0.0 if (unread := self.unread) is None else unread[0]
 
     # -- reading ----------------------------------------------------------
 

@@ -51,12 +51,17 @@ async def past_doubts(attempt: Callable[[float], Awaitable[R]], clock: Clock, se
             await clock.sleep(DOUBT_SECONDS)
 
 
-async def past_owed(fences: Iterable[Fence], clock: Clock) -> None:
-    """Wait until no write can be executed any more that a process before this one had sent under the same lease.
+def owed_until(fences: Iterable[Fence]) -> float:
+    """Until when a write may be executed that a process before this one had sent under the same lease.
 
-    A fence that goes on with what another process held says until when in `owed_until`.
+    On the clock's `monotonic`; minus infinity: none may.  A fence that goes on with what another process held says it.
     """
-    until = max((float(getattr(each, "owed_until", -math.inf)) for each in fences), default=-math.inf)
+    return max((float(getattr(each, "owed_until", -math.inf)) for each in fences), default=-math.inf)
+
+
+async def past_owed(fences: Iterable[Fence], clock: Clock) -> None:
+    """Wait until no such write can be executed any more."""
+    until = owed_until(fences)
     while (left := until - clock.monotonic()) > 0:
         await clock.sleep(left)
 

@@ -7,7 +7,7 @@ fields, so labels and annotations of others stay.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -242,16 +242,30 @@ def describe_other(claim: Claim, lease: Lease | None) -> str:
     return describe_holder(lease) + (of_its_name if claim.instance is None else "")
 
 
-def describe_taker(claim: Claim, lease: Lease) -> str:
-    """Who has written a lease that was the claimant's, by what it says: for people, after the claim."""
+def describe_taker(claim: Claim, lease: Lease, written: Iterable[str]) -> str:
+    """Who has written a lease that was the claimant's, by what it says: for people, after the claim.
+
+    `written` are the claimant's own renewTimes.
+    """
     if lease.holder != claim.holder:
         return f"is held by {describe_holder(lease)}"
+    if _is_earlier(lease, written):
+        return (
+            f"was set back to an older copy of itself (renewTime {lease.spec.renew_time}), as by a restore: leave"
+            f" Leases out of restores; or another process is {describe_holder(lease)} too, and its clock is behind"
+        )
     if lease.instance:
         return f"is renewed by another process that is {describe_holder(lease)} too"
     return (
         f"was written by somebody else (renewTime {lease.spec.renew_time}): another process named {claim.holder}, or an"
         " edit by hand"
     )
+
+
+def _is_earlier(lease: Lease, written: Iterable[str]) -> bool:
+    """Whether a lease was renewed before all of these, by what it says."""
+    renewed, ours = parse_micro_time(lease.spec.renew_time), [parse_micro_time(each) for each in written]
+    return renewed is not None and bool(ours) and all(each is not None and renewed < each for each in ours)
 
 
 def is_overdue(lease: Lease, now: datetime) -> bool:

@@ -29,7 +29,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.events.recorder import EventType, Regarding
@@ -42,6 +42,7 @@ from shardsdk.lease.steps import Loss, LossKind, Phase
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
+from shardsdk.protocol.labels import is_label_key, is_label_value
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
 
@@ -75,6 +76,8 @@ class LeaderElector:
     hold has ended and `lead` has not.  The Lease bears `labels` from the first
     write on.  `settled` is awaited between the end of `lead` and the release; by
     default it is `api.writes_settled`.
+
+    Raises: ConfigurationError for an empty identity, and for names that no namespace, or Lease, can have, or labels.
     """
 
     def __init__(
@@ -97,15 +100,12 @@ class LeaderElector:
         release_on_stop: bool = True,
         settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        if identity == "":
-            raise ConfigurationError(
-                "the identity of a leader election's candidate is empty; leave it out for a unique one"
-            )
-        self.identity: str = identity or f"{pod.hostname()}_{pod.make_uuid(rng)}"
+        given = f"{pod.hostname()}_{pod.make_uuid(rng)}" if identity is None else identity
+        self.identity: str = pod.check_identity(given)
         self.timings: Final = timings or LeaseTimings()
         self._api = api
-        self._namespace = namespace
-        self._name = name
+        self._namespace = pod.check_namespace(namespace)
+        self._name = pod.check_election_name(name)
         self._clock = clock
         self._rng = rng
         self._on_renewed = on_renewed
@@ -114,7 +114,7 @@ class LeaderElector:
         self._on_new_leader = on_new_leader
         self._on_deadline = on_deadline
         self._recorder = recorder
-        self._labels = dict(labels or {})
+        self._labels = _check_labels(labels or {})
         self._settled = settled or api.writes_settled
         self._goodbye = Goodbye(release=release_on_stop)
         self._lease: Lease | None = None
@@ -146,7 +146,7 @@ class LeaderElector:
         Cancelled from outside, it cancels `lead`, waits for it and releases.
 
         Raises: LeaseLost when leadership was lost, what `lead` raises, and
-        ConfigurationError, Invalid or BadRequest when the Lease can never be written.
+        ConfigurationError when the Lease can never be written.
         """
         term = self._term = _Term(self, self._api)
         try:
@@ -275,6 +275,14 @@ class _Term:
         if self._leading is None:
             return True
         return await self.tenure.settle([self._elector._settled], self._elector.timings.lease_duration)
+
+
+def _check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
+    """Raises: ConfigurationError for what no object can bear: such a Lease could never be written."""
+    for key, value in labels.items():
+        if not (isinstance(key, str) and isinstance(value, str) and is_label_key(key) and is_label_value(value)):
+            raise ConfigurationError(f"{key!r}: {value!r} cannot be a label of an election's Lease")
+    return dict(labels)
 
 
 def _tell(callback: Callable[..., None] | None, *arguments: object) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
+from shardsdk.protocol.ranges import NOWHERE, HashRanges
 
 #: How often the thread of `watched` looks at the clock while the hold is far from its end.
 WATCH_SECONDS: Final = 0.5
@@ -33,12 +34,14 @@ class Hold:
     meanwhile has none: nobody renews there, nor waits for its writes before a release.
     """
 
-    __slots__ = ("_clock", "_closed", "_lapses", "_lost", "_name", "_process", "_until", "owed_until")
+    __slots__ = ("_clock", "_closed", "_lapses", "_lost", "_name", "_process", "_until", "owed_ranges", "owed_until")
 
     def __init__(self, name: str, clock: Clock) -> None:
         #: Until when a write may be executed that the process before this one has sent under the same lease, on the
         #: clock's `monotonic`; it is dead, and knew that hold alone.
         self.owed_until: float = -math.inf
+        #: Where that may be, as the Lease goes on saying by itself until the body says what is held, and this with it.
+        self.owed_ranges: HashRanges = NOWHERE
         self._name = name
         self._clock = clock
         self._lapses = lapses_of(clock)

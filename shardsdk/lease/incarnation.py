@@ -7,28 +7,40 @@ have as well, such as the UID of the pod whose processes they all are, takes a s
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
 from typing import Final
 
 from shardsdk.lease import pod
+from shardsdk.lease.hold import Hold
 from shardsdk.lease.seat import Seat, SeatTaken, instance_in_pod, take_seat
 from shardsdk.logs import logger_of
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import NOWHERE, HashRanges
+from shardsdk.protocol.ranges import NOWHERE
 
 log: Final = logger_of(__name__)
 
 
-def owed_by(lease: Lease, now: float) -> tuple[float, HashRanges]:
-    """What the dead process leaves that held `lease` as it was read at `now`: writes that may be executed.
+def note_owed(hold: Hold, lease: Lease | None, now: float) -> bool:
+    """Note in `hold` what the dead process leaves that held `lease` as it was read at `now` (`None`: none did).
 
-    Until when, by the clock of `now`, and where.  Without the lease's promise nothing bounds them; it is then taken for
-    twice as long, as by whoever takes such a lease over.
+    Until when its writes may be executed, by the clock of `now`, and where.  Without the lease's promise nothing bounds
+    them; it is then taken for twice as long, as by whoever takes such a lease over.
+
+    Whether the Lease is to say something else of ranges: what is owed, and once it is not any more, nothing.  Who says
+    that it holds none passes for one that works by them.
     """
-    until = now + lease.duration_seconds * (1 if lease.fenced else 2)
-    return until, (lease.held_ranges or NOWHERE) | lease.left_ranges
+    if lease is not None:
+        hold.owed_until = now + lease.duration_seconds * (1 if lease.fenced else 2)
+        hold.owed_ranges = (lease.held_ranges or NOWHERE) | lease.left_ranges
+        return True
+    # Of minus infinity the body has ended, and waits for none of it; the lease is then left as it is.
+    over = bool(hold.owed_ranges) and -math.inf < hold.owed_until <= now
+    if over:
+        hold.owed_ranges = NOWHERE
+    return over
 
 
 class Incarnation:
@@ -81,6 +93,16 @@ class Incarnation:
     def goes_on_with(self, lease: Lease) -> bool:
         """Whether the lease is that of a process before this one, which is dead."""
         return lease.holder == self._name and lease.instance == self.instance
+
+    def tell_owed(self, seconds: float) -> None:
+        """The lease is held; say for how long what a dead process had sent keeps it from giving anything away."""
+        if seconds > 0:
+            log.info(
+                "Goes on with the lease of a process that is dead; gives nothing away for %.0f s, until nothing that"
+                " that had sent can be executed any more",
+                seconds,
+                extra={"ring": self._ring, "shard": self._name},
+            )
 
     def _tell(self) -> None:
         if self._unknown:

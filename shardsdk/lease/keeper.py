@@ -105,7 +105,7 @@ class Keeper:
         return frozenset(self._written) | (self._claim.earlier if self.confirmed is None else frozenset())
 
     def identify(self, instance: str, owed: HashRanges | None = None) -> None:
-        """Say in the Lease that this instance holds it, and these ranges; before the first write."""
+        """Say in the Lease, from the next write on, that this instance holds it, with these ranges."""
         self._claim = replace(self._claim, instance=instance, held=owed)
 
     def promise_fence(self) -> None:
@@ -298,11 +298,11 @@ class Keeper:
         self._look_for_restore(lease)
         match self._claim.relation(lease):
             case Relation.OTHER:
-                self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease)}")
+                self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease, self._written)}")
             case Relation.OURS:
                 sent = self._written.get(lease.spec.renew_time or "")
                 if sent is None:
-                    self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease)}")
+                    self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease, self._written)}")
                 elif self.loss is None and at.monotonic < self._deadlines.step_down_at:
                     self._hold_from(sent, at)
             case Relation.FREE:

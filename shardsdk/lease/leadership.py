@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -38,7 +38,7 @@ log: Final = logger_of(__name__)
 class Election:
     """Of all replicas with an election of this `name` in `namespace`, one leads and runs the leader's controllers.
 
-    `namespace` is the Lease's and defaults to the pod's, then the kubeconfig's;
+    `namespace` is the Lease's and defaults to the pod's, then the kubeconfig's; `timings` to the manager's.
     `identity` defaults to hostname_uuid.  Give each process one of its own: what a
     process of the same has not released (a StatefulSet's pod that was killed, say) is
     waited for like another's, for the lease's duration.  The callbacks are called on
@@ -50,7 +50,7 @@ class Election:
     name: str
     namespace: str | None = None
     identity: str | None = None
-    timings: LeaseTimings = field(default_factory=LeaseTimings)
+    timings: LeaseTimings | None = None
     release_on_stop: bool = True
     on_started: Callable[[], None] | None = None
     on_stopped: Callable[[], None] | None = None
@@ -74,8 +74,13 @@ class Candidate:
         threaded: bool,
         die: Callable[[], None],
     ) -> None:
-        if not election.name:
-            raise ConfigurationError("the election has no name; it is the name of its Lease: pass Election(name)")
+        pod.check_election_name(election.name)
+        if election.identity is not None:
+            pod.check_identity(election.identity)
+        for name in ("on_started", "on_stopped", "on_new_leader"):
+            told = getattr(election, name)
+            if told is not None and not callable(told):
+                raise ConfigurationError(f"the election has {name}={told!r}, which is no function")
         self.election = election
         self.leads: bool = False
         #: Under which it has led, and which was lost; the work has ended.

@@ -6,7 +6,7 @@ In a pod, pass name, namespace and UID by the downward API:
       - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
       - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
 
-A name is checked for what can be a shard's; a namespace is never invented.
+Names are checked for what can be a shard's, an election's and a namespace's; a namespace is never invented.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import uuid
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.server import Access
 from shardsdk.protocol.labels import LABEL_MAX_LENGTH, SHARDER_HOLDER
-from shardsdk.protocol.names import is_dns_subdomain
+from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 
 
 def hostname() -> str:
@@ -65,14 +65,44 @@ def lease_namespace(given: str | None, source: object, whose: str) -> str:
         raise ConfigurationError(
             f"nobody says in which namespace {whose}, or set POD_NAMESPACE (downward API, fieldRef metadata.namespace)"
         )
-    return chosen
+    return check_namespace(chosen)
 
 
-def check_shard_name(name: str) -> str:
+def check_namespace(name: object) -> str:
+    """Give `name` back if it can be a namespace's.  Raises: ConfigurationError."""
+    if not isinstance(name, str) or not is_dns_label(name):
+        raise ConfigurationError(
+            f"{name!r} cannot be the name of a namespace, in which a Lease belongs: use up to {LABEL_CHARACTERS}"
+            " lower-case letters, digits and '-', beginning and ending with a letter or digit"
+        )
+    return name
+
+
+def check_election_name(name: object) -> str:
+    """Give `name` back if an election can be called so.  Raises: ConfigurationError."""
+    if not isinstance(name, str) or not is_dns_subdomain(name):
+        raise ConfigurationError(
+            f"{name!r} cannot be an election's name, which is the name of its Lease: use up to {SUBDOMAIN_CHARACTERS}"
+            " lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+        )
+    return name
+
+
+def check_identity(identity: object) -> str:
+    """Give `identity` back if a candidate can be told by it.  Raises: ConfigurationError."""
+    if not isinstance(identity, str) or not identity:
+        raise ConfigurationError(
+            f"{identity!r} cannot be the identity of a leader election's candidate, which is a text that is not empty:"
+            " leave it out for a unique one"
+        )
+    return identity
+
+
+def check_shard_name(name: object) -> str:
     """Give `name` back if it can be a shard's.  Raises: ConfigurationError."""
     if name == SHARDER_HOLDER:
         raise ConfigurationError(f"{name!r} is how the sharder signs leases; give the shard another name")
-    if not is_dns_subdomain(name, LABEL_MAX_LENGTH):
+    if not isinstance(name, str) or not is_dns_subdomain(name, LABEL_MAX_LENGTH):
         raise ConfigurationError(
             f"{name!r} cannot be a shard's name, which is the name of a Lease and the value of a label: use up to"
             f" {LABEL_MAX_LENGTH} lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"

@@ -45,7 +45,7 @@ from shardsdk.lease.body import Body
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold, watched
 from shardsdk.lease.hosts import LoopHost, ThreadHost
-from shardsdk.lease.incarnation import Incarnation, owed_by
+from shardsdk.lease.incarnation import Incarnation, note_owed
 from shardsdk.lease.steps import Loss, LossKind
 from shardsdk.lease.tenure import Goodbye, Listener, Tenure
 from shardsdk.lease.timings import LeaseTimings, check_restart_grace
@@ -141,8 +141,6 @@ class ShardLease:
         self.looked_at: bool = False
         #: Called on the body's loop with the number of `hold_ranges` that a confirmed write has said.
         self.on_held: Callable[[int], None] = lambda number: None
-        #: Where the process may have been at work whose lease this one goes on with, until `fence.owed_until`.
-        self.owed: HashRanges = NOWHERE
         self._source = source.of_shard(self.ring.ring, self.name) if isinstance(source, Access) else source
         self._clock = clock or SystemClock()
         self._rng = rng
@@ -220,6 +218,7 @@ class ShardLease:
 
         `number` is one more than the last time; `on_held` is called with it once a write has said just that.
         """
+        self.fence.owed_ranges = NOWHERE  # they are among these, for as long as the body says so
         self._post(partial(self._tenure.hold_ranges, ranges, number))
 
     def tell_counts(self, counts: str) -> None:
@@ -306,6 +305,7 @@ class ShardLease:
 
     def _on_acquired(self) -> None:
         self.state = LeaseState.HELD
+        self._incarnation.tell_owed(self.fence.owed_until - self._clock.monotonic())
         self._ready.set()
 
     def _on_lost(self, loss: Loss) -> None:
@@ -382,9 +382,9 @@ class ShardLease:
         # Before anything is written: what another instance has written would be another's, and waited for.
         if not self._tenure.written and self._incarnation.succeed():
             self._tenure.identify(self.instance)
-        if lease.spec.renew_time not in self._tenure.written and self._incarnation.goes_on_with(lease):
-            self.fence.owed_until, self.owed = owed_by(lease, self._clock.monotonic())
-            self._tenure.identify(self.instance, self.owed if self._ranges else None)
+        goes_on = lease.spec.renew_time not in self._tenure.written and self._incarnation.goes_on_with(lease)
+        if note_owed(self.fence, lease if goes_on else None, self._clock.monotonic()):
+            self._tenure.identify(self.instance, self.fence.owed_ranges or None)
 
     def _overdue(self) -> None:
         # Else a thread watches the hold, whatever loops do.

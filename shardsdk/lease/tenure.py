@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from shardsdk.errors import AlreadyExists, NotFound, RetryRule, ShardingError, may_be_executed
+from shardsdk.errors import AlreadyExists, ConfigurationError, NotFound, RetryRule, ShardingError, may_be_executed
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import asked_by
 from shardsdk.kube.clock import Clock
@@ -36,6 +36,7 @@ from shardsdk.kube.lapses import lapses_of
 from shardsdk.lease.claim import Claim
 from shardsdk.lease.hold import Hold
 from shardsdk.lease.keeper import Keeper
+from shardsdk.lease.refusals import explain
 from shardsdk.lease.steps import Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import logger_of
@@ -55,6 +56,8 @@ _SHORTEST_WAIT_SECONDS: Final = 0.001
 _FINISH_SECONDS: Final = 0.5
 #: How long a request that was told to stop may take to do so.
 _CANCEL_SECONDS: Final = 1.0
+#: How often it is told that the lease cannot be acquired, for one and the same reason.
+_TELL_SECONDS: Final = 60.0
 _LEFT: Final = frozenset({Phase.LEFT})
 _NOT_SEEKING: Final = frozenset(Phase) - {Phase.SEEKING}
 _NOT_HOLDING: Final = frozenset(Phase) - {Phase.HOLDING}
@@ -113,7 +116,7 @@ class Tenure:
         self._wake = asyncio.Event()
         self._leaving = asyncio.Event()
         self._goodbye = Goodbye()
-        self._told = ""
+        self._told, self._told_at = "", 0.0
         self._requesting = False
 
     @property
@@ -127,7 +130,7 @@ class Tenure:
         return self._keeper.written
 
     def identify(self, instance: str, owed: HashRanges | None = None) -> None:
-        """Before it writes: which instance seeks the lease, and what ranges it is to hold as it is acquired."""
+        """From the next write on: which instance seeks the lease, and what ranges it is to hold as it is acquired."""
         self._keeper.identify(instance, owed)
 
     def promise_fence(self) -> None:
@@ -178,7 +181,7 @@ class Tenure:
     async def run(self, api: Api) -> bool:
         """Run to the end; `True`: the Lease does not say any more that this process holds it.
 
-        Raises: ConfigurationError, Invalid, BadRequest when the lease can never be acquired.
+        Raises: ConfigurationError when the lease can never be acquired.
         """
         unsubscribe = self._lapses.subscribe_here(self._hurry)
         try:
@@ -326,25 +329,26 @@ class Tenure:
         ):
             self._keeper.refused(at, str(error))
             return
-        hopeless = error.retry is RetryRule.NEVER and not isinstance(error, NotFound)
-        if hopeless and self._keeper.phase is Phase.SEEKING:
+        if isinstance(error, ConfigurationError) and self._keeper.phase is Phase.SEEKING:
             raise error
-        why = self._homeless if create and isinstance(error, NotFound) else str(error)
         rejected = isinstance(request, Write) and not may_be_executed(error)
+        why = explain(self._claim, request, error)
         self._fail(why, asked_by(error), rejected=rejected, broken=is_broken(error))
 
     def _fail(self, why: str, asked_seconds: float = 0.0, *, rejected: bool = False, broken: bool = False) -> None:
+        at = self._moment()
         if self._keeper.phase is Phase.HOLDING:
             left = max(self.hold.left_to_end(), 0.0)
             log.warning(
                 "Could not renew the %s, which is held for %.1f s more: %s",
                 self._claim, left, why, extra=self._fields(),
             )  # fmt: skip
-        elif self._keeper.phase is Phase.SEEKING and why != self._told:
+        elif self._keeper.phase is Phase.SEEKING and (
+            why != self._told or at.monotonic - self._told_at >= _TELL_SECONDS
+        ):
             # Here, and not when it waits: after a request that took long there is no wait.
             log.warning("Could not acquire the %s yet: %s", self._claim, why, extra=self._fields())
-            self._told = why
-        at = self._moment()
+            self._told, self._told_at = why, at.monotonic
         self._keeper.failed(at, why, retry_after_seconds=asked_seconds, rejected=rejected, broken=broken)
 
     async def _wait_for_end_of_work(self) -> None:
@@ -370,12 +374,6 @@ class Tenure:
         if not clean:
             log.warning("Could not release the %s; it will run out", self._claim, extra=self._fields())
         return clean
-
-    @property
-    def _homeless(self) -> str:
-        """Why a Lease that is made is not found."""
-        namespace = self._claim.namespace
-        return f"there is no namespace {namespace!r} for the {self._claim}: `kubectl create namespace {namespace}`"
 
     def _moment(self) -> Moment:
         # What is missed is read first: what is found out in between lets a hold end earlier, never later.

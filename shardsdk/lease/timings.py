@@ -22,6 +22,8 @@ from shardsdk.protocol.leases import MAX_DURATION_SECONDS, margin_seconds
 #: Source: client-go leaderelection, JitterFactor 1.2 (there it is checked
 #: against the same relation).
 JITTER: Final = 0.2
+#: The longest duration that a Lease holds.  Source: k8s.io/api, coordination/v1, an int32.
+_LONGEST_SECONDS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,8 @@ def _problems(timings: LeaseTimings) -> list[str]:
     latest = duration - timings.margin
     checks = (
         (
-            duration >= 1 and duration % 1 == 0,
-            f"lease_duration is {duration:g} s, but a Lease holds whole seconds: use 1 or more of them",
+            1 <= duration <= _LONGEST_SECONDS and duration % 1 == 0,
+            f"lease_duration is {duration:g} s, but a Lease holds whole seconds: use 1 to {_LONGEST_SECONDS} of them",
         ),
         (
             deadline < latest,
@@ -120,8 +122,10 @@ def _problems(timings: LeaseTimings) -> list[str]:
     return [problem for holds, problem in checks if not holds]
 
 
-def check_restart_grace(seconds: float) -> int:
+def check_restart_grace(seconds: object) -> int:
     """The seconds that a lease is kept for the next process.  Raises: ConfigurationError for what no Lease holds."""
-    if not 0 <= seconds <= MAX_DURATION_SECONDS or seconds != int(seconds):
-        raise ConfigurationError(f"restart_grace_seconds is {seconds}: use whole seconds, 0 to {MAX_DURATION_SECONDS}")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_DURATION_SECONDS or seconds != int(seconds):
+        raise ConfigurationError(
+            f"restart_grace_seconds is {seconds!r}: use whole seconds, 0 to {MAX_DURATION_SECONDS}"
+        )
     return int(seconds)

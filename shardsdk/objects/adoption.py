@@ -132,7 +132,7 @@ async def _owner_may_adopt(context: Context[Any]) -> bool:
     found = await context.api.find(context.main, context.request.name, context.request.namespace or None)
     if found is None or found.metadata.uid != context.metadata.uid:
         raise Conflict(f"{context.main.kind} {context.request} is not the one that was read; it adopts nothing")
-    if context.identity is not None and context.identity.judge(found) is not Verdict.RECONCILE:
+    if context.judge(found) is not Verdict.RECONCILE:
         raise Conflict(f"{context.main.kind} {context.request} is leaving this shard; it adopts nothing")
     return found.metadata.deletion_timestamp is None
 

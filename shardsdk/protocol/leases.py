@@ -48,6 +48,7 @@ _TRANSITIONS: Final = 2**31
 #: What a release writes as the duration; any other way of emptying a lease is no release.
 #: Source: client-go leaderelection, release.
 RELEASED_DURATION_SECONDS: Final = 1
+_FAILED: Final = "failed@"
 
 
 def margin_seconds(lease_duration: float) -> float:
@@ -106,7 +107,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def instance(self) -> str | None:
         """The process that wrote the lease; `None` when its author does not say, empty: none that is at work."""
         instance, mark, said_at = (self.metadata.annotations or {}).get(INSTANCE_ANNOTATION, "").rpartition("@")
-        return instance if mark and said_at == self.spec.renew_time else None
+        return instance if mark and self._written_at(said_at) else None
 
     @property
     def left(self) -> bool:
@@ -120,7 +121,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         One that has left it to the next process of its name says so still: most of these do the same.
         """
         named, mark, said_at = (self.metadata.annotations or {}).get(MAIN_RESOURCES_ANNOTATION, "").rpartition("@")
-        if not mark or said_at != self.spec.renew_time:
+        if not mark or not self._written_at(said_at):
             return frozenset()
         parts = (each.partition(".") for each in named.split(","))
         return frozenset(GroupResource(group, plural) for plural, _, group in parts if plural)
@@ -129,7 +130,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def held_ranges(self) -> HashRanges | None:
         """The ranges in which its holder may be working; `None`: who wrote it last does not say."""
         said = self._said_of_ranges
-        return None if said is None or said[1] not in (None, self.spec.renew_time) else said[0]
+        return None if said is None or not (said[1] is None or self._written_at(said[1])) else said[0]
 
     @property
     def left_ranges(self) -> HashRanges:
@@ -154,25 +155,32 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def fenced(self) -> bool:
         """Whether its author promises to refuse writes once the lease has run out."""
         promised_at = (self.metadata.annotations or {}).get(FENCED_ANNOTATION)
-        return promised_at is not None and promised_at == self.spec.renew_time
+        return promised_at is not None and self._written_at(promised_at)
 
     @property
     def leaving(self) -> bool:
         """Whether its holder is about to leave: it ends what runs, acknowledges drains, and begins nothing new."""
         said_at = (self.metadata.annotations or {}).get(LEAVING_ANNOTATION)
-        return said_at is not None and said_at == self.spec.renew_time
+        return said_at is not None and self._written_at(said_at)
 
     @property
     def ended_in_failure(self) -> bool:
         """Whether who left it says that it did so because of a failure, and nobody has held it since."""
         ended = (self.metadata.annotations or {}).get(ENDED_ANNOTATION)
-        return ended is not None and ended == render_failure(self.spec.renew_time or "")
+        return ended is not None and ended.startswith(_FAILED) and self._written_at(ended.removeprefix(_FAILED))
 
     @property
     def placeholder(self) -> bool:
         """Whether the sharder made it for a name that had no Lease, and no shard has held it since."""
         made_at = (self.metadata.annotations or {}).get(PLACEHOLDER_ANNOTATION)
         return made_at is not None and made_at == str(self.spec.lease_transitions or 0)
+
+    def _written_at(self, said_at: str) -> bool:
+        """Whether this is the renewTime, which API servers store in UTC whatever offset it was sent with."""
+        renewed = self.spec.renew_time
+        return said_at == renewed or (
+            (moment := parse_micro_time(renewed)) is not None and moment == parse_micro_time(said_at)
+        )
 
 
 def render_instance(instance: str, renew_time: str) -> str:
@@ -190,7 +198,7 @@ def render_failure(renew_time: str) -> str:
     >>> render_failure("2030-01-01T00:00:00.000000Z")
     'failed@2030-01-01T00:00:00.000000Z'
     """
-    return f"failed@{renew_time}"
+    return f"{_FAILED}{renew_time}"
 
 
 def render_main_resources(mains: Iterable[GroupResource], renew_time: str) -> str:

@@ -19,11 +19,12 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from shardsdk.errors import ConfigurationError, ShardingError
-from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import past_owed
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.kube.selectors import Selector, equals
+from shardsdk.lease.hold import Hold
 from shardsdk.logs import logger_of
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.ranges import (
@@ -56,12 +57,8 @@ class HoldsRanges(Protocol):
     on_held: Callable[[int], None]
 
     @property
-    def fence(self) -> Fence:
-        """The hold, which says in `owed_until` how long what another process of this name had sent may be executed."""
-
-    @property
-    def owed(self) -> HashRanges:
-        """Where that may be."""
+    def fence(self) -> Hold:
+        """The hold, which says how long what another process of this name had sent may be executed, and where."""
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         """Have the Lease say so at once; `on_held(number)` once it does."""
@@ -151,7 +148,7 @@ class RangeHolder:
             async with asyncio.TaskGroup() as self._tasks:
                 try:
                     # Be it nothing: the sharder names nobody who does not say what it holds.
-                    self._parts = Parts(self._lease.owed)
+                    self._parts = Parts(self._lease.fence.owed_ranges)
                     self._follow(Changes())
                     self._tasks.create_task(self._pay(), name="ranges/pay")
                     if self._namespaces is not None:

@@ -187,7 +187,8 @@ class Parts:
     """A shard's side of its ring's RingAssignment, from the moment it holds its lease.
 
     `owed` is where the process whose lease it goes on with may have been at work: what that had sent may still be
-    executed, so the lease goes on saying it until `paid`.
+    executed, so the lease goes on saying it until `paid`.  So long nobody else may have it, and what this shard works
+    on there it goes on working on, whoever is named.
 
     Each method is an event.  After each: write `held` into the lease, under `number`,
     when that has changed; begin a look when `look_due`, `retry` after `pause` when
@@ -277,8 +278,9 @@ class Parts:
     def paid(self) -> Changes:
         """What the process before this one had sent cannot be executed any more."""
         held, self._owed = self.held, NOWHERE
+        changes = self._hear({})
         self.number += self.held != held
-        return Changes()
+        return changes
 
     def lost(self) -> Changes:
         """The lease is lost: nothing may begin, nothing is written any more."""
@@ -296,7 +298,7 @@ class Parts:
             self._step(Heard.UNKNOWN, EVERYWHERE)
         else:
             self._step(Heard.NAMED, self._named)
-            self._step(Heard.UNNAMED, self._named.complement)
+            self._step(Heard.UNNAMED, self._named.complement - (self.working & self._owed))
         # What is owed anyway has to be confirmed anew: a look that is to prove something begins after it was flagged.
         self.number += self._own != own
         return Changes(

@@ -9,6 +9,12 @@
 Guarantees (tests/unit/shardsdk/reconcile/test_drains.py): an object is given away only when this
 shard is done with it.  A patch that meets a newer object changes nothing.
 
+As long as a write may be executed that a dead process of this shard's name had sent, no object
+can be given away: so long a drain does not count, and its object is reconciled like any other.
+But one that a list shows drained rests at that version: it may be the very version at which the
+dead process has acknowledged it.  What is news to a watch after that list, no process before this
+one has seen, and an acknowledgement of an older version changes nothing.
+
 An object that does not fit its model is given away like any other: its metadata
 is enough for that, and who can read it may be another shard.
 
@@ -18,6 +24,7 @@ Does not hurry a reconcile that runs, unless it is told after how long to cancel
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -30,6 +37,7 @@ from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.listing import TURN_EVENTS
 from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.logs import logger_of
@@ -92,7 +100,8 @@ class Drains:
     """Acknowledges the drains of one main resource; `run` it next to the cache.
 
     `cancel(request)` cancels the reconciles of an object that is still busy
-    `cancel_after_seconds` after its drain was seen (`None`: never).
+    `cancel_after_seconds` after its drain was seen (`None`: never).  Drains count from `owed_until`, on the clock's
+    `monotonic`, on (`shardsdk.kube.doubts.owed_until`).
     """
 
     def __init__(
@@ -103,6 +112,7 @@ class Drains:
         api: Api,
         *,
         clock: Clock,
+        owed_until: float = -math.inf,
         cancel: Callable[[Request], object],
         cancel_after_seconds: float | None = None,
         metrics: ShardMetrics | None = None,
@@ -118,6 +128,11 @@ class Drains:
         if metrics:
             metrics.waiting_drains.set_function(lambda: self.waiting)
             metrics.oldest_drain_seconds.set_function(lambda: self.oldest_seconds)
+        self._owed_until = owed_until
+        #: Whether drains do not count yet; ends for all who ask at one moment, at which they are told again.
+        self._early = owed_until > clock.monotonic()
+        #: The versions in which lists showed what was drained by then, so long: a dead process may have seen them, too.
+        self._found: dict[Request, str] = {}
         self._unserved = Unserved(clock)
         self._states: dict[Request, DrainState] = {}
         #: With what runs, of those that are busy.
@@ -141,13 +156,24 @@ class Drains:
     async def run(self) -> None:
         """Acknowledge until cancelled, or until stopped and done."""
         async with asyncio.TaskGroup() as group:
-            settling = group.create_task(self._settling.run(), name="settling")
+            beside = [group.create_task(self._settling.run(), name="settling")]
+            if self._early:
+                beside.append(group.create_task(self._count(), name="drains/count"))
             await self._workers.run()
-            settling.cancel()
+            for task in beside:
+                task.cancel()
 
     async def stop(self) -> None:
         """Begin no further acknowledgement."""
         await self._queue.shut_down()
+
+    def judge(self, thing: object) -> Verdict:
+        """What is done with an object."""
+        verdict = self._shard.judge(thing)
+        if not self._early or verdict is not Verdict.ACKNOWLEDGE:
+            return verdict
+        found = self._found.get(request_of(thing)) == metadata_of(thing).resource_version
+        return verdict if found else Verdict.RECONCILE
 
     def state(self, request: Request) -> DrainState | None:
         """How far the drain of an object is; `None`: there is none."""
@@ -169,8 +195,27 @@ class Drains:
         now = self._clock.monotonic()
         return now - min((state.since for state in list(self._states.values()) if state.open), default=now)
 
+    async def _count(self) -> None:
+        """Have drains count, and all who listen hear of those that are there: they were taken for none."""
+        while (left := self._owed_until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(left)
+        self._early = False
+        self._found.clear()
+        early = [(request, state) for request, state in self._states.items() if state.drain is Drain.EARLY]
+        for count, (request, state) in enumerate(early, start=1):
+            if count % TURN_EVENTS == 0:
+                await asyncio.sleep(0)
+            if self._states.get(request) is not state or state.drain is not Drain.EARLY:
+                continue  # news of it came meanwhile
+            if (unfit := self._cache.unfit_of(request)) is not None:
+                self._observe_unfit(unfit, None)
+            self._cache.tell_again(request)
+
     def _observe(self, delta: Delta[Any]) -> None:
-        self._look_at(request_of(delta.object), delta.object, gone=delta.kind is EventKind.DELETED)
+        request, gone = request_of(delta.object), delta.kind is EventKind.DELETED
+        if self._early and delta.initial and not gone and self._shard.judge(delta.object) is Verdict.ACKNOWLEDGE:
+            self._found[request] = metadata_of(delta.object).resource_version
+        self._look_at(request, delta.object, gone=gone)
 
     def _observe_unfit(self, unfit: Unfit, _: Unfit | None) -> None:
         thing = PartialObject(unfit.metadata)
@@ -190,7 +235,9 @@ class Drains:
             return False  # as it was given away
         if not state.open:
             state.since, state.begun = self._clock.monotonic(), state.begun + 1
-        return state.heard(DrainEvent.SEEN)
+        if self._early:
+            state.not_before = self._owed_until
+        return state.heard(DrainEvent.EARLY if self._early else DrainEvent.SEEN)
 
     async def _acknowledge(self, request: Request) -> Outcome | None:
         metadata = self._to_give_away(request)
@@ -287,7 +334,8 @@ class Drains:
             self._patience[request] = Patience(
                 self._cancel_after_seconds, cancel, self._shard, self._cache.resource, request
             )
-        return RequeueAfter(self._patience[request].look(self._clock.monotonic() - state.since))
+        since = max(state.since, self._owed_until)
+        return RequeueAfter(self._patience[request].look(self._clock.monotonic() - since))
 
     def _began(self, request: Request) -> None:
         """A reconcile begins: what it sends, no wait that has begun waits for."""

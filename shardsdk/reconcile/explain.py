@@ -164,6 +164,7 @@ def explain(facts: Facts) -> Explanation:
         words = words.replace(_SINCE, f" since {_span(since)}")
     if again is not None:
         words += f"; {_AGAIN.get(wait, 'looked at again')} in {_span(again)}{_LATEST.get(wait, '')}"
+    words += _early(facts)
     error = facts.state.error if facts.state is not None else ""
     text = f"{facts.key}: {words.replace(_SINCE, '')}"
     key, failures, kind = facts.key, facts.item.failures, facts.kinds.get(facts.resource, "")
@@ -239,14 +240,29 @@ _LATEST: Final[Mapping[Wait, str]] = {Wait.WRITES: " at the latest", Wait.CHILDR
 
 
 def _running(facts: Facts) -> str:
-    drained = facts.drain is not None and facts.drain.open
+    drained = facts.drain is not None and facts.drain.open and facts.drain.drain is not Drain.EARLY
     after = "; it was asked for meanwhile, and is reconciled once more" if facts.item.queued_since is not None else ""
     return f"is being reconciled{_SINCE}" + ("; its drain waits for the end of that" if drained else after)
+
+
+def _early(facts: Facts) -> str:
+    """What is said besides of an object that is drained and could not be given away yet."""
+    drain = facts.drain
+    if drain is None or drain.drain is not Drain.EARLY:
+        return ""
+    left = _span(max(drain.not_before - facts.now, 0.0))
+    return (
+        f"; it is to be given away, in {left} at the soonest: until then what the process before this one had sent may"
+        " be executed"
+    )
 
 
 def _drain(facts: Facts) -> str:
     drain = Drain.ASKED if facts.drain is None else facts.drain.drain
     match drain:
+        case Drain.EARLY:
+            found = f"was found drained{_SINCE}: the process before this one may have given it away"
+            return f"{found}; it rests until it changes"
         case Drain.BUSY:
             others = "a reconcile" if facts.running == 1 else f"{facts.running} reconciles"
             return f"is to be given away{_SINCE}; that waits for the end of {others} of it"

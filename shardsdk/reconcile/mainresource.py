@@ -13,8 +13,9 @@ from typing import Final, Generic, Protocol, TypeVar
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity, ShardIdentity
 from shardsdk.cache.objects import Request
-from shardsdk.kube.api import Api
+from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.doubts import owed_until
 from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.metrics import Metrics, ShardMetrics
 from shardsdk.reconcile.departures import Departures
@@ -50,6 +51,7 @@ class MainResource(Generic[T]):
     `shard` None: nobody shards the resource, and every object is reconciled.  All
     controllers of the resource share this: a drain waits for every one of them,
     and cancels their reconciles after `drain_timeout_seconds` (`None`: never).
+    `fence` is the shard's, which says what it owes to a dead process.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class MainResource(Generic[T]):
         cache: Cache[T],
         api: Api,
         shard: Identity | None = None,
+        fence: Fence | None = None,
         *,
         clock: Clock,
         drain_timeout_seconds: float | None = None,
@@ -79,6 +82,7 @@ class MainResource(Generic[T]):
                 self.inflight,
                 api,
                 clock=clock,
+                owed_until=owed_until([fence] if fence else []),
                 cancel=self.cancel,
                 cancel_after_seconds=drain_timeout_seconds,
                 metrics=self.metrics,
@@ -118,6 +122,8 @@ class MainResource(Generic[T]):
 
     def judge(self, thing: object) -> Verdict:
         """What is done with an object."""
+        if self.drains is not None:
+            return self.drains.judge(thing)
         return Verdict.RECONCILE if self.shard is None else self.shard.judge(thing)
 
     def cancel(self, request: Request) -> None:

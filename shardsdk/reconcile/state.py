@@ -3,6 +3,7 @@
     reconciled ──> has written ──> the caches show it ──> may be reconciled again
     arrived ──> its children are listed ──> the caches show them ──> may be reconciled
     drain label ──> nothing works on it ──> acknowledged ──> gone
+                (once nothing that a dead process of this name had sent can be executed)
 
 An `ObjectState` is one controller's, and is there only while there is something
 to know; a `DrainState` is the shard's, because a drain waits for all controllers
@@ -47,6 +48,7 @@ class Drain(Enum):
     """How far an object's drain is."""
 
     NONE = "nobody asks for it"
+    EARLY = "its drain label was seen; it is not given away while writes of a dead process of its name may be executed"
     ASKED = "its drain label was seen; it is about to be acknowledged"
     BUSY = "its acknowledgement waits for a reconcile that runs"
     VOID = "its acknowledgement did not count, and is made again after a pause"
@@ -79,6 +81,7 @@ class ChildEvent(Enum):
 class DrainEvent(Enum):
     """What happens to `Drain`."""
 
+    EARLY = "the object is shown with a drain label, and writes of a dead process of this name may be executed"
     SEEN = "the object is shown with a drain label"
     GONE = "the object is shown without, or is gone"
     BUSY = "a reconcile of it runs as it is to be acknowledged"
@@ -152,30 +155,42 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
     (Children.KNOWN, ChildEvent.SHOWN): Step(Children.KNOWN, _STAYS),
     (Children.KNOWN, ChildEvent.LATE): Step(Children.KNOWN, _STAYS),
     (Children.KNOWN, ChildEvent.LEFT): Step(Children.UNKNOWN, "others may make children of it from now on"),
+    (Drain.NONE, DrainEvent.EARLY): Step(Drain.EARLY, "it cannot be given away yet; what a list shows so rests"),
     (Drain.NONE, DrainEvent.SEEN): Step(Drain.ASKED, "the sharder asks for it", wakes=True),
     (Drain.NONE, DrainEvent.GONE): Step(Drain.NONE, _STAYS),
     (Drain.NONE, DrainEvent.BUSY): Step(Drain.NONE, _STAYS),
     (Drain.NONE, DrainEvent.ENDED): Step(Drain.NONE, _STAYS),
     (Drain.NONE, DrainEvent.ACCEPTED): Step(Drain.NONE, _STAYS),
     (Drain.NONE, DrainEvent.VOIDED): Step(Drain.NONE, _STAYS),
+    (Drain.EARLY, DrainEvent.EARLY): Step(Drain.EARLY, _STAYS),
+    (Drain.EARLY, DrainEvent.SEEN): Step(Drain.ASKED, "none of them can be executed any more", wakes=True),
+    (Drain.EARLY, DrainEvent.GONE): Step(Drain.NONE, "the drain was withdrawn, or the object is gone"),
+    (Drain.EARLY, DrainEvent.BUSY): Step(Drain.EARLY, _STAYS),
+    (Drain.EARLY, DrainEvent.ENDED): Step(Drain.EARLY, _STAYS),
+    (Drain.EARLY, DrainEvent.ACCEPTED): Step(Drain.EARLY, _STAYS),
+    (Drain.EARLY, DrainEvent.VOIDED): Step(Drain.EARLY, _STAYS),
+    (Drain.ASKED, DrainEvent.EARLY): Step(Drain.ASKED, _STAYS),
     (Drain.ASKED, DrainEvent.SEEN): Step(Drain.ASKED, "it is newer", wakes=True),
     (Drain.ASKED, DrainEvent.GONE): Step(Drain.NONE, "the drain was withdrawn, or the object is gone"),
     (Drain.ASKED, DrainEvent.BUSY): Step(Drain.BUSY, "nobody else may have it before that has ended"),
     (Drain.ASKED, DrainEvent.ENDED): Step(Drain.ASKED, _STAYS),
     (Drain.ASKED, DrainEvent.ACCEPTED): Step(Drain.ACKNOWLEDGED, "it is not this shard's any more"),
     (Drain.ASKED, DrainEvent.VOIDED): Step(Drain.VOID, "a webhook has changed more than the two labels"),
+    (Drain.BUSY, DrainEvent.EARLY): Step(Drain.BUSY, _STAYS),
     (Drain.BUSY, DrainEvent.SEEN): Step(Drain.BUSY, "it is newer", wakes=True),
     (Drain.BUSY, DrainEvent.GONE): Step(Drain.NONE, "the drain was withdrawn, or the object is gone"),
     (Drain.BUSY, DrainEvent.BUSY): Step(Drain.BUSY, _STAYS),
     (Drain.BUSY, DrainEvent.ENDED): Step(Drain.ASKED, "nothing works on it any more", wakes=True),
     (Drain.BUSY, DrainEvent.ACCEPTED): Step(Drain.ACKNOWLEDGED, "it is not this shard's any more"),
     (Drain.BUSY, DrainEvent.VOIDED): Step(Drain.VOID, "a webhook has changed more than the two labels"),
+    (Drain.VOID, DrainEvent.EARLY): Step(Drain.VOID, _STAYS),
     (Drain.VOID, DrainEvent.SEEN): Step(Drain.VOID, "the pause goes on", wakes=True),
     (Drain.VOID, DrainEvent.GONE): Step(Drain.NONE, "the drain was withdrawn, or the object is gone"),
     (Drain.VOID, DrainEvent.BUSY): Step(Drain.BUSY, "nobody else may have it before that has ended"),
     (Drain.VOID, DrainEvent.ENDED): Step(Drain.VOID, _STAYS),
     (Drain.VOID, DrainEvent.ACCEPTED): Step(Drain.ACKNOWLEDGED, "it is not this shard's any more"),
     (Drain.VOID, DrainEvent.VOIDED): Step(Drain.VOID, "the next pause is twice as long"),
+    (Drain.ACKNOWLEDGED, DrainEvent.EARLY): Step(Drain.ACKNOWLEDGED, _STAYS),
     (Drain.ACKNOWLEDGED, DrainEvent.SEEN): Step(Drain.ASKED, "it was given back, and asked for", wakes=True),
     (Drain.ACKNOWLEDGED, DrainEvent.GONE): Step(Drain.NONE, "the cache shows what was written"),
     (Drain.ACKNOWLEDGED, DrainEvent.BUSY): Step(Drain.ACKNOWLEDGED, _STAYS),

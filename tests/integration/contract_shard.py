@@ -83,40 +83,63 @@ def parse(text: str) -> Spans:
         return [(0, SPACE)]
 
 
+def stamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def until_free() -> Any:
+    """This shard's Lease once nobody has it, not even another process of this name; `None`: there is none.
+
+    None says here that it is fenced, so it takes twice its duration until nothing of a dead process's is on its way.
+    """
+    seen, since = None, 0.0
+    while (found := call("GET", f"{leases}/{name}")) is not None and found["spec"].get("holderIdentity"):
+        if found["spec"] != seen:
+            seen, since = found["spec"], time.monotonic()
+        elif time.monotonic() - since > 2 * found["spec"]["leaseDurationSeconds"]:
+            break
+        time.sleep(0.2)
+    return found
+
+
 class Lease:
-    """This shard's; `held` is what it says."""
+    """This shard's; `held` is what it says; by `written`, the renewTimes that it has sent, a process knows its own."""
 
     def __init__(self) -> None:
-        self.held: Spans = []
-        self.sent = time.monotonic()
-        found = call("GET", f"{leases}/{name}")
-        if found is None:
-            self.version = call("POST", leases, self.body([], name=name))["metadata"]["resourceVersion"]
-            return
-        assert not found["spec"].get("holderIdentity"), "somebody else holds it; wait, and start again"
-        self.version = found["metadata"]["resourceVersion"]
-        self.hold([])
+        self.held, self.written, self.version, self.sent, self.transitions = Spans(), set[str](), "", 0.0, 0
+        self.acquired = stamp()
+        while not self.version:
+            found = until_free()
+            try:
+                if found is None:
+                    self.write("POST", leases, [], name=name)
+                else:
+                    spec, version = found["spec"], found["metadata"]["resourceVersion"]
+                    self.transitions = (spec.get("leaseTransitions") or 0) + (spec.get("holderIdentity") != name)
+                    self.write("PATCH", f"{leases}/{name}", [], resourceVersion=version)
+            except urllib.error.HTTPError:
+                time.sleep(0.2)  # somebody was faster
 
-    def body(self, spans: Spans, **metadata: str) -> dict[str, Any]:
-        """That these are held, by who makes this very write."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        times = {"renewTime": now} if spans else {"renewTime": now, "acquireTime": now}
+    def write(self, method: str, path: str, spans: Spans, **metadata: str) -> None:
+        """Say that these are held, by who makes this very write; the lease counts from before it was sent."""
+        now, sent = stamp(), time.monotonic()
+        self.written.add(now)
         said = {"labels": {RING_LABEL: ring}, "annotations": {HELD: f"{render(spans)}@{now}"}}
-        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, **times}
-        return {"metadata": {**metadata, **said}, "spec": spec}
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "leaseTransitions": self.transitions}
+        times = {"acquireTime": self.acquired, "renewTime": now}
+        made = call(method, path, {"metadata": {**metadata, **said}, "spec": {**spec, **times}})
+        self.version, self.sent, self.held = made["metadata"]["resourceVersion"], sent, spans
 
     def hold(self, spans: Spans) -> None:
-        """Renew, and say that these are held; the lease counts from before the write was sent."""
-        sent, self.held = time.monotonic(), spans
+        """Renew, and say that these are held."""
         try:
-            made = call("PATCH", f"{leases}/{name}", self.body(spans, resourceVersion=self.version))
+            self.write("PATCH", f"{leases}/{name}", spans, resourceVersion=self.version)
         except urllib.error.HTTPError:
             found = call("GET", f"{leases}/{name}")  # the sharder labels leases, too
-            assert found["spec"]["holderIdentity"] == name, "the lease is another's"
+            if found is None or found["spec"]["renewTime"] not in self.written:
+                sys.exit("the lease is another's, be it a process of the same name")
             self.version = found["metadata"]["resourceVersion"]
             self.hold(spans)
-        else:
-            self.version, self.sent = made["metadata"]["resourceVersion"], sent
 
     def lasts(self) -> float:
         """For how long nobody else may have it, with room for one more request."""

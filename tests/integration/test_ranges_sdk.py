@@ -85,7 +85,7 @@ async def test_a_shard_written_from_the_contract_alone_shares_a_ring_with_them_a
 ) -> None:
     imports = {line.split()[1].split(".")[0] for line in ContractShard.source() if line.startswith(("import", "from"))}
     assert imports <= sys.stdlib_module_names
-    assert len(ContractShard.source()) < 200
+    assert len(ContractShard.source()) < 230
     async with ranged(plane, "by-contract") as on:
         await on.start("a", "b")
         await on.until_all_by("a", "b")
@@ -100,7 +100,13 @@ async def test_a_shard_written_from_the_contract_alone_shares_a_ring_with_them_a
         async with asyncio.timeout(60):
             while await on.children() != dict.fromkeys(everything, 1):
                 await asyncio.sleep(0.2)
+        twin = ContractShard(on.ring, "by-contract", on.kubeconfig, on.chronicle, tmp_path)
+        await twin.start()
+        await asyncio.sleep(2)
+        assert not twin.works_on(), "another process of its name has its Lease"
         foreign.kill()
+        await twin.until_it_works()
+        twin.kill()
         await on.touch()
         await on.until_all_by("a", "b")
         assert await on.children() == dict.fromkeys(everything, 1)

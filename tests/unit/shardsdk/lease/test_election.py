@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from shardsdk.errors import ConfigurationError, Invalid, LeaseLost
+from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.events.recorder import EventType
 from shardsdk.lease.hold import Hold
 from shardsdk.lease.timings import LeaseTimings
@@ -366,15 +366,6 @@ async def test_callbacks_that_fail_cost_no_leadership(clock: VirtualClock, caplo
     await elector.run(world.lead("a", 60))
     assert world.lease.holder == ""
     assert "A callback of the leader election failed" in caplog.text
-
-
-@in_virtual_time
-async def test_a_lease_that_can_never_be_written_is_an_error(clock: VirtualClock) -> None:
-    world = Candidates(clock)
-    elector, api = world.make("a")
-    api.error = Invalid("no", status=422)
-    with pytest.raises(Invalid):
-        await elector.run(world.lead("a"))
 
 
 @in_virtual_time

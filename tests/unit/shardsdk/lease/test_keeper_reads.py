@@ -8,6 +8,7 @@ import pytest
 
 from shardsdk.lease.steps import LossKind, Moment, Phase, Read, Stop, Write
 from shardsdk.lease.timings import LeaseTimings
+from shardsdk.protocol.labels import INSTANCE_ANNOTATION
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memory import MemoryServer
 from tests.keeper_driver import EPOCH, Driver
@@ -126,3 +127,16 @@ def test_a_renewal_in_a_store_that_was_set_back_revives_nothing() -> None:
     assert isinstance(driver.due().step(), Read)
     assert driver.keeper.phase is Phase.LOST
     assert driver.keeper.confirmed == before
+
+
+@pytest.mark.parametrize("whose", ["uid-1", "uid-0"], ids=["its own", "an earlier process's"])
+def test_an_older_copy_of_its_lease_is_told_as_one(whose: str) -> None:
+    driver, before = Driver().acquire().due(), "2029-01-01T00:00:00.000000Z"
+    said = {INSTANCE_ANNOTATION: f"{whose}@{before}"}
+    driver.meddle({"metadata": {"annotations": said}, "spec": {"renewTime": before}})
+    assert [type(driver.step()) for _ in range(3)] == [Write, Read, Stop]
+    assert driver.keeper.loss is not None
+    assert driver.keeper.loss.kind is LossKind.TAKEN
+    assert (
+        f"was set back to an older copy of itself (renewTime {before}), as by a restore" in driver.keeper.loss.message
+    )

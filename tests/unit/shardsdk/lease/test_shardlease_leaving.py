@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardsdk.errors import ConfigurationError, Forbidden, Invalid, LeaseLost
+from shardsdk.errors import ConfigurationError, Forbidden, LeaseLost
 from shardsdk.lease import pod
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.lease.timings import LeaseTimings
@@ -187,16 +187,6 @@ async def test_a_missing_permission_is_waited_for_and_named(
     async with rig.shard(api):
         pass
     assert caplog.text.count("Could not acquire the lease default/shard-a yet: may not get leases") == 1
-
-
-@in_virtual_time
-async def test_a_lease_that_can_never_be_written_is_an_error(clock: VirtualClock) -> None:
-    rig = Rig(clock)
-    api = rig.api()
-    api.error = Invalid("no such field", status=422)
-    with pytest.raises(Invalid):
-        async with rig.shard(api):
-            raise AssertionError("unreachable")
 
 
 @in_virtual_time

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from typing import Any
 
 import pytest
 
-from shardsdk.errors import NotFound, ServerError, TooManyRequests
+from shardsdk.errors import (
+    ApiError,
+    BadRequest,
+    ConfigurationError,
+    Forbidden,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+)
 from shardsdk.kube.api import Operation, T
+from shardsdk.lease.election import LeaderElector
+from shardsdk.lease.shardlease import ShardLease
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.processes import outside
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.lease_rig import SHARD, Rig, stay
+from tests.election_rig import Candidates, running
+from tests.lease_rig import RING, SHARD, Rig, connecting, stay
+
+#: What a policy without a reason answers, a webhook without a code, and one with a strange code.
+REFUSALS = (Invalid("denied", status=422), BadRequest("denied", status=400), MethodNotAllowed("denied", status=405))
 
 
 class InEtcdsHands(MemoryApi):
@@ -27,11 +45,11 @@ class InEtcdsHands(MemoryApi):
         raise ServerError("etcdserver: request timed out", status=500, reason="InternalError")
 
 
-async def told(rig: Rig, api: MemoryApi, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What is told in a minute, at info and above."""
+async def told(rig: Rig, api: MemoryApi, caplog: pytest.LogCaptureFixture, seconds: float = 60) -> list[str]:
+    """What is told in a minute, or in `seconds`, at info and above."""
     caplog.set_level("INFO", logger="shardsdk.lease")
     task = asyncio.create_task(stay(rig.shard(api)))
-    await asyncio.sleep(60)
+    await asyncio.sleep(seconds)
     task.cancel()
     said = [record.getMessage().partition(" namespace=")[0] for record in caplog.records]
     await asyncio.wait((task,))
@@ -60,6 +78,17 @@ async def test_a_creation_that_never_is_answered_is_told_once(
     api.on_request = lambda right: setattr(api, "fault", Fault.LOST if right.verb == "create" else Fault.NONE)
     said = await told(rig, api, caplog)
     assert said == [f"Could not acquire the lease default/{SHARD} yet: no answer within 5.0 s"]
+
+
+@in_virtual_time
+async def test_what_goes_on_is_told_again_each_minute(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """Probes say nothing of a candidate that is refused, and whoever looks hours later looks at the latest lines."""
+    rig = Rig(clock)
+    api = rig.api()
+    api.error = Forbidden("get leases: 403", status=403)
+    said = await told(rig, api, caplog, 600)
+    assert len(said) in (9, 10)
+    assert set(said) == {f"Could not acquire the lease default/{SHARD} yet: get leases: 403"}
 
 
 @in_virtual_time
@@ -120,3 +149,72 @@ async def test_a_namespace_that_is_not_there_is_told_with_its_remedy_and_waited_
     api.on_request, api.error = None, None
     async with rig.shard(api):
         assert rig.holder() == SHARD
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=repr)
+@in_virtual_time
+async def test_a_shard_whose_lease_is_refused_waits_says_it_once_and_goes_on(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, refusal: ApiError
+) -> None:
+    rig = Rig(clock)
+    api = rig.api()
+    api.on_request = lambda right: setattr(api, "error", refusal if right.verb == "create" else None)
+    said = await told(rig, api, caplog)
+    # By 405 answers as well who is no API server.
+    remedy = " — exempt this identity from the policy or the admission webhook that refuses it"
+    known = not isinstance(refusal, MethodNotAllowed)
+    assert said == [f"Could not acquire the lease default/{SHARD} yet: denied{remedy if known else ''}"]
+    assert 5 < api.requests.count("create") <= 30, "as often as any other attempt"
+    api.on_request, api.error = None, None
+    async with rig.shard(api):
+        assert rig.holder() == SHARD
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=repr)
+@in_virtual_time
+async def test_so_does_a_candidate_also_where_the_lease_is_there(clock: VirtualClock, refusal: ApiError) -> None:
+    world = Candidates(clock)
+    first, _ = world.make("a")
+    second, api = world.make("b")
+    async with running(first.run(world.lead("a"))) as a:
+        await world.until(lambda: first.is_leader)
+        api.on_request = lambda right: setattr(api, "error", refusal if right.verb == "patch" else None)
+        async with running(second.run(world.lead("b"))) as b:
+            a.cancel()
+            await asyncio.sleep(600)
+            assert not b.done()
+            api.on_request, api.error = None, None
+            assert await world.until(lambda: second.is_leader) <= 2.5
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("default", "My Leader"), ("default", ""), ("Default", "leader")])
+@in_virtual_time
+async def test_what_cannot_be_a_lease_of_an_election_is_told_before_it_is_asked_for(
+    clock: VirtualClock, namespace: str, name: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be"):
+        LeaderElector(Rig(clock).api(), namespace=namespace, name=name, clock=clock, rng=random.Random(1))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"identity": 5}, "5 cannot be the identity of a leader election's candidate"),
+        ({"identity": ""}, "'' cannot be the identity"),
+        ({"labels": {"a label": "x"}}, "'a label': 'x' cannot be a label"),
+        ({"labels": {"team": "no label"}}, "'team': 'no label' cannot be a label"),
+        ({"labels": {"team": 5}}, "'team': 5 cannot be a label"),
+    ],
+)
+@in_virtual_time
+async def test_nor_is_a_lease_sought_that_could_never_say_so(
+    clock: VirtualClock, given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        LeaderElector(Rig(clock).api(), namespace="a", name="b", clock=clock, rng=random.Random(1), **given)
+
+
+@in_virtual_time
+async def test_nor_does_a_shard_wait_for_a_namespace_that_cannot_be(clock: VirtualClock) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be the name"):
+        ShardLease(connecting(Rig(clock).api()), RING, SHARD, "Default", clock=clock)

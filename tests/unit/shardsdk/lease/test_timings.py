@@ -52,6 +52,7 @@ def test_clocks_that_are_set_right_in_opposite_directions_take_no_lease_beyond_i
         ((15, 10, -1), "retry_period is -1 s"),
         ((1.5, 1, 0.2), "lease_duration is 1.5 s.*whole seconds"),
         ((0, -1, -2), "lease_duration is 0 s"),
+        ((3e9, 10, 2), "lease_duration is 3e\\+09 s.*whole seconds: use 1 to 2147483647"),
         ((float("nan"), 10, 2), "lease_duration is nan"),
         ((float("inf"), 10, 2), "lease_duration is inf"),
         ((15, float("nan"), 2), "renew_deadline is nan"),

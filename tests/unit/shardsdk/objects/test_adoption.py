@@ -240,6 +240,24 @@ async def test_an_owner_that_is_being_deleted_neither_adopts_nor_releases(clock:
 
 
 @in_virtual_time
+async def test_an_owner_that_cannot_be_given_away_yet_adopts_though_it_is_drained(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.hold.owed_until = 30.0
+    rig.secret("a")
+    orphan(rig, "one")
+
+    async def reconcile(context: Context[PartialObject]) -> None:
+        if clock.monotonic() > 5:
+            await claim(context, CONFIGMAPS, WEB)
+
+    async with rig.shard(reconcile):
+        await clock.sleep(5)
+        rig.drain("a")
+        await clock.sleep(1)
+    assert (controller(rig, "one"), shard_of(rig, "one")) == ("a", "shard-1")
+
+
+@in_virtual_time
 @pytest.mark.parametrize("change", ["made anew", "drained", "gone"])
 async def test_the_owner_is_read_again_before_it_adopts(clock: VirtualClock, change: str) -> None:
     """The cache still shows it as it was: only the API server knows."""

@@ -133,7 +133,6 @@ class WrittenByHand:
         self.number = 0
         self.on_held: Callable[[int], None] = lambda number: None
         self.fence = Hold("a", SystemClock())
-        self.owed = NOWHERE
 
     def hold_ranges(self, ranges: HashRanges, number: int) -> None:
         self.number = number

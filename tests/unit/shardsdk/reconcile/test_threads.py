@@ -20,11 +20,12 @@ from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.clock import SystemClock
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
+from shardsdk.queueing.functions import is_async
 from shardsdk.queueing.queue import WorkQueue
 from shardsdk.queueing.workers import WorkerPool
 from shardsdk.reconcile.applied import Applied, AppliedFor
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.threads import Threads, is_async
+from shardsdk.reconcile.threads import Threads
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 
