@@ -20,11 +20,8 @@ from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, 
 from shardsdk.protocol.names import LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS, is_dns_label, is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.protocol.ranges import BY_LABELS, BY_RANGES, HashBy
-from shardsdk.rbac import ShardRole, shard_role
+from shardsdk.rbac import ShardRole, check_verbs, shard_role
 from shardsdk.version import VERSION
-
-#: What RBAC knows.  Source: Kubernetes, "Authorization: request verbs".
-VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
 #: As shells have it of a process that SIGINT ended.
 INTERRUPTED: Final = 130
@@ -385,8 +382,7 @@ def _read_resource(text: str) -> GroupResource:
 
 def _read_verbs(option: str, text: str) -> list[str]:
     verbs = _split([text])
-    if unknown := [verb for verb in verbs if verb not in VERBS]:
-        raise ConfigurationError(f"{option}: {unknown[0]!r} is no verb; there are {', '.join(VERBS)}")
+    check_verbs(verbs, option)
     return verbs
 
 

@@ -146,9 +146,11 @@ class Forbidden(ApiError):
     """403: an RBAC rule is missing, or somebody refuses; either may change.
 
     By 404, too: an admission webhook may deny so, and of a write that needs another object, that is what is not there.
+    `terminating` is the namespace that takes nothing new because it is being deleted, if that is why, or empty.
     """
 
     retry = RetryRule.BACKOFF
+    terminating: str = ""
 
 
 class NotFound(ApiError):

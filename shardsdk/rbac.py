@@ -5,13 +5,27 @@ They are those of rbac/shard.yaml, for any controller; resources are named one b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, RBAC_GROUP, GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
+#: What a rule may grant.  Source: Kubernetes, "Authorization", request verbs; and the further ones of its own groups,
+#: for those who give others rights, or sign for them.
+VERBS: Final = (
+    *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
+    *("bind", "escalate", "impersonate", "approve", "sign", "attest", "use"),
+)
+#: How else a verb may be written: all of them, or one that an aggregated API server has of its own.
+_OWN_VERB: Final = re.compile(r"\*|[a-z][a-z0-9:/-]*")
+#: From this likeness on it is taken for one of `VERBS`, misspelt: `patches`, and not `assign`.
+_MISSPELT: Final = 0.82
+#: What people write for several of them.
+_SEVERAL: Final = ("read", "write")
 #: Every shard: `list` and `watch` its objects, and `patch` main ones, to let go of them.
 MAIN_VERBS: Final = ("list", "watch", "patch")
 CONTROLLED_VERBS: Final = ("list", "watch")
@@ -55,6 +69,19 @@ class ShardRole:
     further_controlled_verbs: Sequence[str] = ()
     watch_namespace: str | None = None
     by_ranges: bool = False
+
+
+def check_verbs(verbs: Iterable[object], where: str) -> None:
+    """Raises: ConfigurationError for what is no verb; a role would be made with it, and grant nothing by it."""
+    for verb in verbs:
+        if not isinstance(verb, str) or not _OWN_VERB.fullmatch(verb) or (verb not in VERBS and _is_misspelt(verb)):
+            raise ConfigurationError(f"{where}: {verb!r} is no verb; there are {', '.join(VERBS)}, and '*'")
+
+
+def _is_misspelt(verb: str) -> bool:
+    import difflib  # only what is no verb of Kubernetes' own is compared
+
+    return verb in _SEVERAL or bool(difflib.get_close_matches(verb, VERBS, n=1, cutoff=_MISSPELT))
 
 
 def shard_role(role: ShardRole) -> list[Manifest]:
@@ -179,7 +206,7 @@ def grants(rule: Rule, right: Right) -> bool:
     return (
         right.resource.group in rule["apiGroups"]
         and right.part in rule["resources"]
-        and right.verb in rule["verbs"]
+        and not {right.verb, "*"}.isdisjoint(rule["verbs"])
         and (not names or right.name in names)
     )
 

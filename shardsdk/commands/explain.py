@@ -92,6 +92,8 @@ def explain(question: Question) -> int:
 
 async def find_answer(question: Question, environ: Mapping[str, str]) -> Answer:
     """Ask whoever may know.  Raises: ConfigurationError, ConnectionFailed."""
+    if question.address is not None and question.pod is not None:
+        raise ConfigurationError("one process is asked: leave out --address or --pod")
     if question.namespace and not is_dns_label(question.namespace):
         raise ConfigurationError(f"{question.namespace!r} cannot be the name of a namespace")
     request = Request(question.namespace or await _default_namespace(question), question.name)

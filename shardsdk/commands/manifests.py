@@ -61,7 +61,7 @@ class Wanted:
     former: Sequence[GroupResource] = ()
     #: What of an object its ring hashes, to name shards for ranges of that; `None`: objects carry their shard's label.
     hash_by: HashBy | None = None
-    #: Have cert-manager make the webhooks' certificate; by `issuer`, if there is one already.
+    #: Have cert-manager make the webhooks' certificate, by an authority of the operator's own; or by `issuer`.
     cert_manager: bool = False
     issuer: str | None = None
 
@@ -237,6 +237,10 @@ def _issuer(operator: Operator, wanted: Wanted) -> Issuer | None:
     """Who signs the certificate of its webhooks; `None`: its replicas do.  Raises: ConfigurationError."""
     if not wanted.cert_manager and wanted.issuer is None:
         return None
+    if wanted.cert_manager and wanted.issuer is not None:
+        raise ConfigurationError(
+            "--cert-manager is for an authority of the operator's own, --issuer for another one: leave one of them out"
+        )
     if not operator.webhooks():
         raise ConfigurationError(
             f"operator {operator.name!r} has no webhooks, which are all that it would take a certificate for: leave"

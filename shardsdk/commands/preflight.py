@@ -17,9 +17,9 @@ import msgspec
 from shardsdk.errors import ApiError, ConnectionFailed, Forbidden, NotFound
 from shardsdk.kube.api import Api
 from shardsdk.kube.discovery import Served, served_by
+from shardsdk.kube.served import explain_unserved
 from shardsdk.lease.claim import describe_holder, is_overdue
 from shardsdk.logs import logger_of
-from shardsdk.process.served import explain_unserved
 from shardsdk.protocol.labels import API_GROUP, SHARDER_HOLDER, SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource

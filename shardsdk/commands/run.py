@@ -43,6 +43,7 @@ from shardsdk.kube.server import Access
 from shardsdk.lease.pod import hostname, lease_namespace
 from shardsdk.lease.pod import uid as pod_uid
 from shardsdk.logs import LogFormat, LogLevel, enable_loggers, logger_of, setup_logging
+from shardsdk.process.checks import check_told
 from shardsdk.process.manager import Manager
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.process import ExitCode, exit_code_for, run_process
@@ -121,19 +122,24 @@ def _load(options: Options) -> tuple[Program, Manager]:
     try:
         program = load(options.source)
         manager = program.manager_with(settings)
-        _check_sharded(program, manager, options)
+        check_told(manager)
+        _check_said(program, manager, options)
         manager.socket = "" if in_pod() else _socket(program.name, options)
         return program, manager
     except ConfigurationError as error:
         raise Unloadable(str(error)) from error
 
 
-def _check_sharded(program: Program, manager: Manager, options: Options) -> None:
-    """Raises: ConfigurationError for what is said about a shard where there is none."""
+def _check_said(program: Program, manager: Manager, options: Options) -> None:
+    """Raises: ConfigurationError for what is said about a shard, or webhooks, where there is none."""
     said = {"--shard": options.shard, "--restart-grace": options.restart_grace}
     if manager.ring is None and (given := [name for name, value in said.items() if value is not None]):
         raise ConfigurationError(
             f"{program.source} is not sharded: leave out {' and '.join(given)}, or write Operator(…, sharded=True)"
+        )
+    if options.webhooks is not None and not program.operator.webhooks():
+        raise ConfigurationError(
+            f"{program.source} has no webhooks: leave out --webhooks, or write a function for @operator.validate"
         )
 
 

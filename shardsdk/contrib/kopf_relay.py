@@ -21,7 +21,7 @@ import aiohttp
 from yarl import URL
 
 from shardsdk.kube.api import Fence
-from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.doubts import past_doubts, past_owed
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.server import Access
@@ -37,14 +37,12 @@ _SERVER_ERRORS: Final = 500
 class Relay:
     """A session to the API server of `access` on the running loop; every write is fenced by all of `fences`."""
 
-    def __init__(
-        self, access: Access, fences: Sequence[Fence] = (), *, user_agent: str = "", clock: Clock | None = None
-    ) -> None:
+    def __init__(self, access: Access, fences: Sequence[Fence] = ()) -> None:
         self.access = access
         #: Sent with every request; the foreign client may add its own.
-        self.headers: dict[str, str] = {"User-Agent": user_agent or access.user_agent}
+        self.headers: dict[str, str] = {"User-Agent": access.user_agent}
         self._fences = tuple(fences)
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._ledger = Ledger(self._clock)
         self._session: aiohttp.ClientSession | None = None
 

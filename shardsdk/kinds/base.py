@@ -83,6 +83,9 @@ class Model(msgspec.Struct, rename="camel", omit_defaults=True, repr_omit_defaul
     Decoding is strict about types (`ValidationError`), fields that are not declared are skipped.
     """
 
+    #: pytest would take one that is called TestRun for tests, wherever it is imported.
+    __test__: ClassVar[bool] = False
+
     def __repr__(self) -> str:
         return super(Model, _masked(self)).__repr__()
 

@@ -10,6 +10,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from shardsdk.kinds.base import Kind, resource_of
+from shardsdk.kinds.places import names_sent
+from shardsdk.kinds.texts import check_bytes
 from shardsdk.kinds.zones import check_zones
 
 #: What may have others in it.
@@ -22,7 +24,8 @@ def body_of(thing: Kind) -> dict[str, Any]:
     A spec that is empty stays where the class requires one, or has None for an object without it; one that is None,
     where the class requires one.
 
-    Raises: ConfigurationError for a class that is bound to no resource, and for a datetime without a time zone.
+    Raises: ConfigurationError for a class that is bound to no resource, for a datetime without a time zone, and for a
+    str where the class has bytes.
 
     >>> from shardsdk.protocol.objects import Resource
     >>> class Widget(Kind):
@@ -34,6 +37,7 @@ def body_of(thing: Kind) -> dict[str, Any]:
     if isinstance(thing, type):
         raise TypeError(f"body_of takes an object: {thing.__name__}(name, …), not the class")
     resource = resource_of(thing)
+    check_bytes(thing)
     fields = encode(thing)
     check_zones(type(thing), fields)
     spec, default = fields.get("spec"), _default_of(thing, "spec")
@@ -87,7 +91,7 @@ def _in_order(value: Any, sent: Any) -> Any:
     if isinstance(value, dict) and len(value) == len(sent):  # else two keys have one text
         pairs = zip(value.values(), sent.items(), strict=True)
         return {name: _in_order(inner, each) for inner, (name, each) in pairs}
-    if isinstance(sent, dict) and (names := _names(cast("Any", type(value)))):
+    if isinstance(sent, dict) and (names := names_sent(cast("Any", type(value)))):
         return {name: _in_order(getattr(value, names.get(name, ""), None), each) for name, each in sent.items()}
     return sent
 
@@ -106,33 +110,34 @@ def merge_patch_of(value: Any) -> Any:
 
     For what must not stay as somebody, or an earlier call, left it: a status of
     which a count has gone back to 0.
+
+    Raises: ConfigurationError for a str where the class has bytes.
     """
+    check_bytes(value)
+    return _patch_of(value)
+
+
+def _patch_of(value: Any) -> Any:
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
-        return {name: merge_patch_of(each) for name, each in fields_sent(value).items()}
+        return {name: _patch_of(each) for name, each in fields_sent(value).items()}
     if hasattr(value, "model_dump"):
         return fields_sent(value)
     if isinstance(value, dict):
-        return {encode(key): merge_patch_of(each) for key, each in value.items()}
+        return {encode(key): _patch_of(each) for key, each in value.items()}
     return encode(value)
 
 
 def fields_sent(value: Any) -> Any:
     """What an object has by its fields' names on the wire, defaults and None included; anything else as JSON has it."""
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
-        fields = {sent: getattr(value, name, msgspec.UNSET) for sent, name in _names(cast("Any", type(value))).items()}
+        fields = {
+            sent: getattr(value, name, msgspec.UNSET) for sent, name in names_sent(cast("Any", type(value))).items()
+        }
         return {sent: each for sent, each in fields.items() if each is not msgspec.UNSET}
     if hasattr(value, "model_dump"):
         whole = value.model_dump(mode="json", by_alias=True)
         return _as_sent(value, whole, whole)
     return value if isinstance(value, dict) else encode(value)
-
-
-@lru_cache(maxsize=1024)
-def _names(model: type[Any]) -> dict[str, str]:
-    """The fields of a Struct or a dataclass by their names on the wire; of anything else none."""
-    if issubclass(model, msgspec.Struct):
-        return dict(zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True))
-    return {each.name: each.name for each in dataclasses.fields(model)} if dataclasses.is_dataclass(model) else {}
 
 
 def written_out(value: Any) -> dict[str, Any]:

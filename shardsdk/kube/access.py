@@ -31,7 +31,7 @@ def in_pod(environ: Mapping[str, str] | None = None) -> bool:
 
 
 async def load_access(
-    kubeconfig: str | None = None,
+    kubeconfig: str | os.PathLike[str] | None = None,
     context: str | None = None,
     *,
     clock: Clock | None = None,
@@ -46,8 +46,9 @@ async def load_access(
     """
     clock = clock or SystemClock()
     environ = os.environ if environ is None else environ
-    for paths, origin in ((kubeconfig, "kubeconfig"), (environ.get("KUBECONFIG"), "$KUBECONFIG")):
-        if paths:
+    for given, origin in ((kubeconfig, "kubeconfig"), (environ.get("KUBECONFIG"), "$KUBECONFIG")):
+        if given:
+            paths = _path_of(given)
             return await _load_kubeconfig(paths, context, f"{origin} {paths}", clock)
     if in_pod(environ) and context is None:
         return _load_in_cluster(environ, clock)
@@ -82,6 +83,12 @@ def _is_unreached(error: ConnectionFailed) -> bool:
     cause = error.__cause__
     opening = aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError
     return isinstance(cause, opening) and not isinstance(cause, aiohttp.ClientSSLError)
+
+
+def _path_of(given: str | os.PathLike[str]) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigurationError(f"kubeconfig={given!r} is no path")
+    return os.fspath(given)
 
 
 async def _load_kubeconfig(paths: str, context: str | None, origin: str, clock: Clock) -> Access:

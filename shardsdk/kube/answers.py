@@ -49,6 +49,10 @@ _VALUE: Final = re.compile(r"(?<=, got )&.*?(?=\n  \.|\Z)", re.DOTALL)
 #: a backup, or behind another one).  Source: apimachinery, meta/v1.CauseTypeResourceVersionTooLarge.
 _VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
+#: Nothing can be created in a namespace any more, which is being deleted.  Source: core/v1.NamespaceTerminatingCause;
+#: apiserver, pkg/admission/plugin/namespace/lifecycle.
+_TERMINATING: Final = "NamespaceTerminating"
+
 #: What a group that is served says of a type that is not.  Source: apimachinery, NewGenericServerResponse.
 _NO_SUCH_TYPE: Final = "could not find the requested resource"
 #: What is said of a group or a version that is not.  Source: Go, net/http.NotFound.
@@ -63,6 +67,12 @@ _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message
 #: webhook that is away, perhaps); that is found before admission.
 #: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go, Apply.
 _UNFIT: Final = ("failed to create typed patch object (", "failed to convert new object (")
+
+#: Of a type of which no more is known than that; `shardsdk.kube.served` knows why.
+UNSERVED: Final = (
+    " — the API server does not serve this type, or not in this version; install its CustomResourceDefinition, or have"
+    " that serve the version"
+)
 
 #: The verbs that change an object that is there; its answer names it if it is not, or what it cannot be without.
 _CHANGING_ONE: Final = ("patch", "update")
@@ -170,10 +180,17 @@ def explain_status(target: Target, status: Status, *, retry_after_seconds: float
         # Not told before it is sent: a Resource may be declared so by mistake, and then there is nothing to give.
         message += f" — {target.plural} live in namespaces, and none was given: pass namespace=…"
     elif leaf is NotServed and target.group and (status.reason or status.message.startswith(_NO_SUCH_PATH)):
-        message += " — the API server does not serve this type; install its CustomResourceDefinition"
+        message += UNSERVED
     elif leaf is NotFound and target.resource.endswith("/status"):
         message += " — or the kind has no status subresource (`subresources: {status: {}}` in its CRD)"
-    return leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause, said=said)
+    error = leaf(message, status=status.code, reason=status.reason, retry_after_seconds=pause, said=said)
+    if isinstance(error, Forbidden) and _has_cause(status, _TERMINATING):
+        error.terminating = target.namespace or ""
+    return error
+
+
+def _has_cause(status: Status, reason: str) -> bool:
+    return any(cause.reason == reason for cause in (status.details.causes if status.details else None) or ())
 
 
 def _without_objects(message: str) -> str:
@@ -218,8 +235,7 @@ def _is_unexecuted(status: Status) -> bool:
 
 
 def _leaf(target: Target, status: Status) -> type[ApiError]:
-    causes = (status.details.causes if status.details else None) or []
-    if any(cause.reason == _VERSION_TOO_LARGE for cause in causes):
+    if _has_cause(status, _VERSION_TOO_LARGE):
         return Gone
     match status.code, status.reason:
         case 409, "AlreadyExists":

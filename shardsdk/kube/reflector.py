@@ -28,6 +28,7 @@ from shardsdk.kube.initialevents import NoEnd, Silent
 from shardsdk.kube.listing import TURN_EVENTS, Epochs, closing, forget_unseen, leaves_position, list_into
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
+from shardsdk.kube.served import with_reason
 from shardsdk.kube.store import Index, Key, Store
 from shardsdk.kube.streams import PAUSE_MAX_SECONDS, Pauses, Silence
 from shardsdk.logs import logger_of
@@ -125,7 +126,8 @@ class Reflector(Generic[T]):
         self._silence_seconds = silence_seconds
         self._silence = Silence(silence_seconds, api.bookmarked, resource)
         self._doubted = False
-        self._pauses = Pauses(clock, rng, max_pause_seconds)
+        #: How its attempts have gone.
+        self.pauses: Final = Pauses(clock, rng, max_pause_seconds)
         self._relist_seconds = relist_seconds
         self._relisted_at = float("-inf")
         self._selected = _EVERYTHING
@@ -154,7 +156,7 @@ class Reflector(Generic[T]):
         self._epochs.latest += 1
         self.position = None
         self._relisted_at = float("-inf")
-        self._pauses.reset()
+        self.pauses.reset()
         if self._attempting is not None:
             self._attempting.cancel()
         return self._epochs.latest
@@ -229,7 +231,7 @@ class Reflector(Generic[T]):
 
     async def _attempt(self) -> float:
         """List if needed and watch until it ends; seconds to pause before the next attempt."""
-        self._pauses.begin()
+        self.pauses.begin()
         refused = self.failure if self._relist_due() else None
         try:
             if self._slice is not None:
@@ -239,10 +241,10 @@ class Reflector(Generic[T]):
         except ShardingError as error:
             if self._is_quiet(error):
                 log.debug("Reflector is quiet, it will watch again", extra={"reflector": self.name})
-                return self._pauses.after(None)
-            self._fail(error, self.failure or refused)
-            return self._pauses.after(error)
-        return self._pauses.after(None)
+                return self.pauses.after(None)
+            self._fail(await with_reason(self._api, self.resource, error), self.failure or refused)
+            return self.pauses.after(error)
+        return self.pauses.after(None)
 
     async def _list_and_follow(self, *, in_pages: bool) -> None:
         """List, if there is no position, by initial events if they are sent here, and watch until it ends."""
@@ -254,7 +256,7 @@ class Reflector(Generic[T]):
                 if self.position is not None:
                     raise
                 log.debug("Listing in pages", extra={"reflector": self.name, "error": str(error)})
-                self._pauses.begin()
+                self.pauses.begin()
         if self.position is None:
             listing = self._begin_list()
             await self._complete(listing, await self._read_pages(self._selected, listing))
@@ -269,7 +271,7 @@ class Reflector(Generic[T]):
 
     def _is_quiet(self, error: ShardingError) -> bool:
         """Whether a watch was ended by its silence, where that is no bad sign."""
-        opened_at = self._pauses.opened_at
+        opened_at = self.pauses.opened_at
         if opened_at is None or self.position is None or not isinstance(error, StreamInterrupted):
             return False
         return self._silence.takes_for_quiet(self._clock.monotonic() - max(opened_at, self.fresh_at))
@@ -281,17 +283,16 @@ class Reflector(Generic[T]):
         that does not begin is worth a warning, the first time.
         """
         again = type(error) is type(before) and str(error) == str(before)
-        level = logging.DEBUG if again else logging.WARNING if self._pauses.opened_at is None else logging.INFO
+        level = logging.DEBUG if again else logging.WARNING if self.pauses.opened_at is None else logging.INFO
         self.failure = error
-        extra = {"reflector": self.name, "error": str(error)}
-        log.log(level, "Reflector interrupted, it will try again", extra=extra)
+        log.log(level, "Reflector interrupted, it will try again", extra={"reflector": self.name, "error": str(error)})
         self._lose_position(error)
         if self._on_failing is not None and not again:
             contain(self._on_failing, self.name)
 
     def _lose_position(self, error: ShardingError) -> None:
         """Forget where the watch is to go on, if `error` says that it cannot."""
-        if not leaves_position(error, opened=self._pauses.opened_at is not None):
+        if not leaves_position(error, opened=self.pauses.opened_at is not None):
             self.position = None
 
     async def _read_pages(self, selector: Selector, listing: Listing, ranges: HashRanges | None = None) -> str:
@@ -365,9 +366,9 @@ class Reflector(Generic[T]):
             raise
 
     def _take(self, event: WatchEvent[T], listing: Listing | None) -> None:
-        now, first = self._clock.monotonic(), self._pauses.opened_at is None
+        now, first = self._clock.monotonic(), self.pauses.opened_at is None
         if first:
-            self._pauses.opened_at = now
+            self.pauses.open(all_of_it=not self._lags)
         bookmark = event.kind is WatchKind.BOOKMARK and event.unfit is None
         # The client says by the version asked for that the watch is accepted; from the API server that is no news.
         if not (first and bookmark and event.resource_version == self.position):
@@ -387,7 +388,7 @@ class Reflector(Generic[T]):
         if self._silence.has_hidden(listing.before, self._mirror.told):
             self._fail(StreamInterrupted(f"{self.name}: a list shows changes that a watch has kept to itself"), None)
         self.position = version
-        self.failure = None
+        self.failure = self.pauses.refused_since = None
         self.fresh_at = self._clock.monotonic()
         self.synced.set()
         self._epochs.complete(listing.epoch)

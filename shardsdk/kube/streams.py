@@ -6,7 +6,7 @@ import math
 import random
 from typing import Final
 
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError
 from shardsdk.kube.backoff import Backoff, asked_by, double
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import Resource
@@ -18,12 +18,15 @@ HEALTHY_SECONDS: Final = 2.0
 PAUSE_MAX_SECONDS: Final = 30.0
 #: Where no bookmarks come, a list looks at least so often whether silence has hidden anything.
 QUIET_SECONDS: Final = 600.0
+#: How an API server says, in a 503 that is no Status, that what serves a group is away.
+#: Source: kube-aggregator, pkg/apiserver/handler_proxy.go; apimachinery, pkg/util/proxy/upgradeaware.go.
+_GROUP_AWAY: Final = ("service unavailable", "error trying to reach service")
 
 
 class Pauses:
     """How long to pause before the next attempt at a stream, by how long this one has lasted."""
 
-    __slots__ = ("_backoff", "_clock", "last", "opened_at")
+    __slots__ = ("_backoff", "_clock", "last", "opened_at", "refused_since")
 
     def __init__(self, clock: Clock, rng: random.Random, max_seconds: float) -> None:
         self._clock = clock
@@ -32,10 +35,20 @@ class Pauses:
         self.opened_at: float | None = None
         #: The pause before this attempt.
         self.last: float = 0.0
+        #: Monotonic time since which the API server has refused whatever was asked; `None`: it has not.  No answer ends
+        #: that, and so does a load balancer's: nobody knows what the API server would say, and an outage is told as
+        #: such (`Outage`), once for all resources.
+        self.refused_since: float | None = None
 
     def begin(self) -> None:
         """Another attempt begins."""
         self.opened_at = None
+
+    def open(self, *, all_of_it: bool) -> None:
+        """This attempt's stream was accepted, and shows `all_of_it`, or what is missing is still refused."""
+        self.opened_at = self._clock.monotonic()
+        if all_of_it:
+            self.refused_since = None
 
     def reset(self) -> None:
         """Begin with the shortest pause next time."""
@@ -43,6 +56,10 @@ class Pauses:
 
     def after(self, error: ShardingError | None) -> float:
         """The attempt has ended, by `error` or in order; seconds to pause, at least those that the error asks for."""
+        if self.opened_at is None and _is_no_answer(error):
+            self.refused_since = None
+        elif self.opened_at is None and self.refused_since is None and isinstance(error, ApiError):
+            self.refused_since = self._clock.monotonic()
         lasted = 0.0 if self.opened_at is None else self._clock.monotonic() - self.opened_at
         healthy = lasted >= HEALTHY_SECONDS
         if outlived := healthy and lasted >= self.last:
@@ -54,6 +71,13 @@ class Pauses:
             most = lasted if healthy else math.inf
             self.last = self._backoff.next(asked_seconds=asked, most_seconds=most)
         return self.last
+
+
+def _is_no_answer(error: ShardingError | None) -> bool:
+    """Whether nobody has answered for the API server but, perhaps, what stands before it."""
+    if isinstance(error, ServerError) and error.status in (502, 503, 504):
+        return not error.reason and not error.said.startswith(_GROUP_AWAY)
+    return isinstance(error, ConnectionFailed)
 
 
 class Silence:

@@ -17,10 +17,11 @@ leases, fences, barriers, drains and expectations are theirs.
 
 from __future__ import annotations
 
+from shardsdk.operator.declared import Declared, Settings
 from shardsdk.operator.failures import Permanent, Retry
 from shardsdk.operator.operator import Operator
 from shardsdk.operator.permissions import Permissions, Rule
-from shardsdk.operator.reconciler import Declared, Function, MapTo, Reconciler, Settings
+from shardsdk.operator.reconciler import Function, MapTo, Reconciler
 from shardsdk.operator.webhooks import Mutated, On, Validated, Warnings
 
 __all__ = [

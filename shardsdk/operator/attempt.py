@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import metadata_of
 from shardsdk.errors import (
     ApiError,
@@ -202,7 +201,7 @@ class Attempts(Generic[K]):
     async def _failed(self, context: Context[K], thing: K | None, error: BaseException) -> RequeueAfter | None:
         """Tell of what a call about `thing` has raised; when to call again, if that is all that it means."""
         leaves = leaves_of(error)
-        wrong = [each for each in leaves if not is_quiet(each)]
+        wrong = [each for each in leaves if not is_quiet(each, context.metadata.namespace)]
         retries = [each for each in wrong if isinstance(each, Retry)]
         if retries and len(retries) == len(wrong):
             retry = min(retries, key=lambda each: each.after)
@@ -269,12 +268,11 @@ class Attempts(Generic[K]):
         cache = context.cache(context.main)
         if cache is not self._followed:
             self._followed = cache
-            cache.listen(partial(self._on_change, context.identity))
+            cache.listen(partial(self._on_change, context.judge))
 
-    def _on_change(self, identity: Identity | None, delta: Delta[Any]) -> None:
+    def _on_change(self, judge: Callable[[object], Verdict], delta: Delta[Any]) -> None:
         """Whoever has the object next may reconcile it: already its drain ends what is remembered, as of applies."""
-        ours = identity is None or identity.judge(delta.object) is Verdict.RECONCILE
-        if delta.kind is EventKind.DELETED or not ours:
+        if delta.kind is EventKind.DELETED or judge(delta.object) is not Verdict.RECONCILE:
             self._failures.let_go(metadata_of(delta.object).uid)
 
     def _tell(self, context: Context[K], error: BaseException) -> None:

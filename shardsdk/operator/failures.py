@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -43,6 +43,10 @@ class Retry(ShardingError):
                 f"Retry(after={after!r}) is no time from now on: use seconds, of a timedelta its total_seconds()"
             )
         self.after = after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it is copied and pickled, as by a pool of processes: not by another call, which would lack `after`."""
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class Permanent(TerminalError):

@@ -6,12 +6,24 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kinds import resource_of
+from shardsdk.kinds import Kind, resource_of
 from shardsdk.operator.reconciler import Reconciler
 from shardsdk.protocol.objects import Resource
+from shardsdk.queueing.functions import check_plain
 
 #: What gives the values under which an object is found, by the index's name.
 Indexes = dict[str, Callable[[Any], Iterable[str]]]
+
+
+def add_index(indexes: Indexes, kind: type[Kind], name: str, function: Callable[[Any], Iterable[str]]) -> None:
+    """Have `indexes`, which are of `kind`, hold one more.
+
+    Raises: ConfigurationError for one that is async, or is called as another one.
+    """
+    check_plain(function, f"the index {name!r}")
+    if indexes.get(name, function) != function:
+        raise ConfigurationError(f"two indexes of {kind.__qualname__} are called {name!r}: rename one")
+    indexes[name] = function
 
 
 def indexes_of(own: Mapping[Resource, Indexes], functions: Iterable[Reconciler[Any]]) -> dict[Resource, Indexes]:
@@ -23,9 +35,5 @@ def indexes_of(own: Mapping[Resource, Indexes], functions: Iterable[Reconciler[A
     for each in functions:
         indexes = found.setdefault(resource_of(each.declared.kind), {})
         for name, function in each.indexes.items():
-            if name in indexes:
-                raise ConfigurationError(
-                    f"two indexes of {each.declared.kind.__qualname__} are called {name!r}: rename one"
-                )
-            indexes[name] = function
+            add_index(indexes, each.declared.kind, name, function)
     return {resource: indexes for resource, indexes in found.items() if indexes}

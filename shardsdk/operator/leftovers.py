@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import metadata_of
 from shardsdk.errors import ShardingError
 from shardsdk.kinds.conditions import Condition
@@ -119,16 +118,16 @@ class Leftovers:
         cache, owner, signed = context.cache(context.main), failure_owner(context), set[str]()
         # Of those who are no shard nobody else has the objects as long as they have them.
         if context.identity is not None and cache is not self._cache:
-            cache.listen(partial(self._on_change, context.identity))
+            cache.listen(partial(self._on_change, context.judge))
         self._cache = cache
         async for batch in cache.stream(Managed):
             signed |= {each.metadata.uid for each in batch if _signed(each.metadata.managed_fields or (), owner)}
         self._uids, self._failures = signed, 0
 
-    def _on_change(self, identity: Identity, delta: Delta[Any]) -> None:
+    def _on_change(self, judge: Callable[[object], Verdict], delta: Delta[Any]) -> None:
         uid = metadata_of(delta.object).uid
         # A list after a gap may show what another has had meanwhile without an end and a beginning.
-        came = delta.old is None or identity.judge(delta.old) is not Verdict.RECONCILE
+        came = delta.old is None or judge(delta.old) is not Verdict.RECONCILE
         if delta.kind is EventKind.DELETED:
             self.forget(uid)
         elif came and untrue_types(delta.object):

@@ -27,14 +27,15 @@ from shardsdk.admission.webhook import FailurePolicy, Review, Sort, Webhook
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.kinds.declaration import declaration_of
-from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.logs import setup_logging_unless_done
+from shardsdk.operator.declared import Declared, Settings, check_kinds
 from shardsdk.operator.declaring import Declaring, does_nothing
-from shardsdk.operator.indexes import Indexes, indexes_of
+from shardsdk.operator.indexes import Indexes, add_index, indexes_of
 from shardsdk.operator.permissions import Permissions, permissions_of, serving_rules
-from shardsdk.operator.reconciler import Declared, Function, Reconciler, Settings, check_kinds, check_unique
+from shardsdk.operator.reconciler import Function, Reconciler, check_unique
 from shardsdk.operator.returns import status_of
+from shardsdk.operator.scopes import check_scopes, elected
 from shardsdk.operator.webhooks import TIMEOUT_SECONDS, Declarations, Mutated, On, Validated
 from shardsdk.process.beginning import check_may_run
 from shardsdk.process.changeover import OtherForm
@@ -45,7 +46,8 @@ from shardsdk.protocol.names import is_dns_subdomain
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.queueing.predicates import Predicate, always
 from shardsdk.queueing.queue import RateLimit
-from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec
+from shardsdk.rbac import check_verbs
+from shardsdk.reconcile.spec import ControllerSpec, Scope, Task, TaskSpec, check_scope
 
 K = TypeVar("K", bound=Kind)
 F = TypeVar("F", bound=Task)
@@ -132,6 +134,7 @@ class Operator:
             Settings(concurrency, timeout_seconds, drain_timeout_seconds, rate_limit, max_writes),
             self.declaring.check,
         )
+        check_scope(scope, f"reconcile({kind.__name__})")
 
         def add(function: Function[K]) -> Reconciler[K]:
             self.declaring.check(f"reconcile({kind.__name__})")
@@ -226,7 +229,8 @@ class Operator:
 
         def add(function: F) -> F:
             self.declaring.check("a task")
-            self._tasks.append(TaskSpec(name or getattr(function, "__name__", "task"), function, scope))
+            spec = TaskSpec(name or getattr(function, "__name__", "task"), function, scope)
+            self._tasks.append(spec)
             return function
 
         return add
@@ -247,7 +251,7 @@ class Operator:
 
         def add(function: Callable[[K], V]) -> Callable[[K], V]:
             self.declaring.check(f"index({name!r})")
-            self._indexes.setdefault(resource_of(kind), {})[name] = function
+            add_index(self._indexes.setdefault(resource_of(kind), {}), kind, name, function)
             return function
 
         return add
@@ -258,9 +262,12 @@ class Operator:
         A GroupResource is taken for one in namespaces, unless a kind that it owns or watches says otherwise.
 
             operator.needs(Namespace, "get")
+
+        Raises: ConfigurationError for none, and for what is no verb.
         """
         if not verbs:
             raise ConfigurationError('needs(…) names no verbs: write needs(Namespace, "get")')
+        check_verbs(verbs, "needs(…)")
         resource = kind if isinstance(kind, Resource | GroupResource) else resource_of(kind)
         self._needed.setdefault(resource, []).extend(verbs)
 
@@ -348,7 +355,10 @@ class Operator:
         given = {"watch_namespace": self.watch_namespace, "timings": self._timings, "program": self.name, **settings}
         if not self._reconcilers and not self._tasks and not self._webhooks.all:
             raise does_nothing(self.name)
-        manager = Manager(ring or self.ring, **self._elected(given))
+        if not self.sharded:
+            check_scopes(self.name, self.controllers(), self._tasks)
+        scopes = [*(spec.scope for spec in self.controllers()), *(task.scope for task in self._tasks)]
+        manager = Manager(ring or self.ring, **elected(self.name, scopes, given, sharded=self.sharded))
         # One that is a shard and stands for election as well has both forms' leases: nobody can tell whose they are.
         if (manager.ring is None) is not (manager.election is None):
             manager.other_form = OtherForm(self.name, elected=self.sharded)
@@ -385,13 +395,3 @@ class Operator:
             raise ConfigurationError(f"operator {self.name!r} has a ring but is not sharded: pass sharded=True")
         if ring or self.sharded:
             parse_ring_name(ring or self.name)
-
-    def _elected(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings, with an election where something runs on the leader."""
-        default = Scope.SHARDED if self.sharded else Scope.LEADER
-        scopes = {spec.scope or default for spec in self.controllers()}
-        scopes |= {task.scope or default for task in self._tasks}
-        if Scope.LEADER not in scopes or settings.get("election") is not None:
-            return settings
-        timings = settings.get("timings") or LeaseTimings()
-        return {**settings, "election": Election(self.name, settings.get("namespace"), timings=timings)}

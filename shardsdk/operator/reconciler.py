@@ -19,7 +19,6 @@ Refuses what cannot work, where it is written.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,15 +28,15 @@ from shardsdk.cache.objects import Request
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import CustomResource, Kind, resource_of
 from shardsdk.operator.attempt import Attempts
+from shardsdk.operator.declared import Declared, Settings, check_function, check_takes_context
 from shardsdk.operator.finalizers import check_name, finalizer_of, former_finalizer_of
 from shardsdk.operator.returns import check_returns, no_requests, requests_of, status_of
+from shardsdk.queueing.functions import check_plain, is_async
 from shardsdk.queueing.predicates import Predicate, always
-from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import Every, RequestSource
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.serverside import field_owner_of
-from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, WatchSpec, check_mapping
-from shardsdk.reconcile.threads import check_no_generator, is_async
+from shardsdk.reconcile.spec import ControllerSpec, Source, WatchSpec, check_mapping
 
 K = TypeVar("K", bound=Kind)
 W = TypeVar("W", bound=Kind)
@@ -51,19 +50,6 @@ Function = Callable[[Context[K]], Awaitable[Any] | Any]
 #: Which main objects a watched one matters to: names in its namespace, requests, or the objects themselves.
 MapTo = Callable[[W], Iterable[str | Request | Kind]]
 
-_A_CLASS: Final = "name the class of the objects, such as Secret of shardsdk.kinds or one of your own"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a reconcile function is called; see `ControllerSpec.options`."""
-
-    concurrency: int = 1
-    timeout_seconds: float | None = None
-    drain_timeout_seconds: float | None = None
-    rate_limit: RateLimit | None = None
-    max_writes: int | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class _Timer:
@@ -74,22 +60,6 @@ class _Timer:
     function: Callable[[Context[Any]], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """What a reconcile function was declared with."""
-
-    kind: type[Kind]
-    operator: str
-    name: str
-    owns: tuple[type[Kind], ...]
-    pruned: bool
-    scope: Scope | None
-    when: Predicate
-    settings: Settings
-    #: Called with what is declared of it later; raises ConfigurationError where nothing would come of that.
-    check: Callable[[str], object] = str
-
-
 class Reconciler(Generic[K]):
     """A reconcile function and what belongs to it; what `Operator.reconcile` makes of the function.
 
@@ -97,7 +67,7 @@ class Reconciler(Generic[K]):
     """
 
     def __init__(self, function: Function[K], declared: Declared) -> None:
-        _check(function, declared)
+        check_function(function, declared)
         self.function: Function[K] = function
         self.declared: Final = declared
         self._clean_up: Function[K] | None = None
@@ -208,6 +178,7 @@ class Reconciler(Generic[K]):
             self.declared.check(f"index({name!r})")
             if name in self._indexes:
                 raise ConfigurationError(f"{self.title!r} has an index called {name!r} already")
+            check_plain(function, f"the index {name!r}")
             self._indexes[name] = function
             return function
 
@@ -321,31 +292,13 @@ class Reconciler(Generic[K]):
 
     def _same_sort(self, function: Callable[..., Any], what: str) -> None:
         """Raises: ConfigurationError unless it takes a context, and is async just when the reconcile function is."""
-        _check_takes_context(function, self.declared.kind)
+        check_takes_context(function, self.declared.kind)
         if is_async(function) != is_async(self.function):
             one, other = ("async", "plain") if is_async(self.function) else ("plain", "async")
             raise ConfigurationError(
                 f"{self.title!r} has {'an' if one == 'async' else 'a'} {one} reconcile and {other} {what}: write both"
                 f" {one} (of a decorated function that counts which the decorator makes)"
             )
-
-
-def check_kinds(kind: object, owns: object) -> tuple[type[Kind], ...]:
-    """What a function is declared to own.  Raises: ConfigurationError for what is no class of objects."""
-    if not isinstance(kind, type):
-        if named := getattr(kind, "__name__", ""):
-            raise ConfigurationError(
-                f"{named} is decorated without a kind: write @operator.reconcile(Secret) above it, with the class of"
-                " its objects"
-            )
-        raise ConfigurationError(f"reconcile({kind!r}): {_A_CLASS}")
-    if isinstance(owns, type):
-        raise ConfigurationError(f"reconcile({kind.__name__}): write owns=[{owns.__name__}], a list")
-    owned: tuple[Any, ...] = tuple(owns) if isinstance(owns, Iterable) else (owns,)
-    for each in owned:
-        if not isinstance(each, type):
-            raise ConfigurationError(f"reconcile({kind.__name__}): owns has {each!r}; {_A_CLASS}")
-    return owned
 
 
 def check_unique(functions: Iterable[Reconciler[Any]]) -> None:
@@ -368,28 +321,3 @@ def check_unique(functions: Iterable[Reconciler[Any]]) -> None:
 
 def _never(delta: object) -> bool:
     return False
-
-
-def _check(function: Callable[..., Any], declared: Declared) -> None:
-    """Raises: ConfigurationError."""
-    if not callable(function):
-        raise ConfigurationError(f"reconcile({declared.kind.__qualname__}) decorates a function, not {function!r}")
-    _check_takes_context(function, declared.kind)
-    for kind in declared.owns:
-        if resource_of(kind).group_resource == resource_of(declared.kind).group_resource:
-            raise ConfigurationError(f"{kind.__qualname__} objects cannot own one another: take it out of owns=")
-    check_returns(function, declared.kind, status_of(declared.kind))
-
-
-def _check_takes_context(function: Callable[..., Any], kind: type[Kind]) -> None:
-    """Raises: ConfigurationError."""
-    check_no_generator(function)
-    name = getattr(function, "__name__", "reconcile")
-    try:
-        inspect.signature(function).bind(None)
-    except ValueError:
-        pass  # written in C: nobody knows
-    except TypeError as error:
-        raise ConfigurationError(
-            f"{name} is called with the context alone ({error}): write `def {name}(ctx: Context[{kind.__name__}])`"
-        ) from error

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, resource_of
-from shardsdk.operator.reconciler import Declared
+from shardsdk.operator.declared import Declared
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.reconcile.spec import Scope
 

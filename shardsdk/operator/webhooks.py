@@ -6,6 +6,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar, get_args
 
+import msgspec
+
 from shardsdk.admission.review import Operation
 from shardsdk.admission.settings import Serving, stop_seconds
 from shardsdk.admission.webhook import FailurePolicy, Sort, Webhook
@@ -13,6 +15,7 @@ from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind, resource_of
 from shardsdk.operator.declaring import Declaring
 from shardsdk.process.manager import Manager
+from shardsdk.protocol.labels import is_label_key
 from shardsdk.protocol.names import is_dns_label
 from shardsdk.protocol.objects import NAMESPACES
 from shardsdk.reconcile.spec import Scope
@@ -33,6 +36,21 @@ TIMEOUT_SECONDS: Final = 5
 MAX_TIMEOUT_SECONDS: Final = 30
 MAX_CONDITIONS: Final = 62  # two are ours
 _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
+
+
+class _Term(msgspec.Struct, forbid_unknown_fields=True):
+    """One of a LabelSelector's matchExpressions."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str] = []
+
+
+class _LabelSelector(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What a selector may have: API servers drop what else is in one, and select everything by what is left."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[_Term] = []
 
 
 class Declarations:
@@ -61,19 +79,16 @@ class Declarations:
         operations = self._operations(sort, kind, on)
         if on_failure not in get_args(FailurePolicy):
             raise ConfigurationError(f'on_failure={on_failure!r} is no failure policy: write "Fail" or "Ignore"')
-        if not 1 <= timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        if type(timeout_seconds) is not int or not 1 <= timeout_seconds <= MAX_TIMEOUT_SECONDS:
             raise ConfigurationError(
-                f"timeout_seconds={timeout_seconds} cannot be waited: use 1 to {MAX_TIMEOUT_SECONDS}"
+                f"timeout_seconds={timeout_seconds!r} cannot be waited: use 1 to {MAX_TIMEOUT_SECONDS}, in whole"
+                " seconds"
             )
+        for option, selector in (("namespace_selector", namespace_selector), ("object_selector", object_selector)):
+            _check_selector(option, selector or {})
         if namespace_selector and not resource.namespaced and resource.group_resource != NAMESPACES.group_resource:
             raise ConfigurationError(f"{kind.__qualname__} is in no namespace: use object_selector= for its own labels")
-        conditions = (
-            dict(match_conditions)
-            if isinstance(match_conditions, Mapping)
-            else {f"condition-{number}": each for number, each in enumerate(match_conditions, 1)}
-        )
-        if isinstance(match_conditions, str) or len(conditions) > MAX_CONDITIONS:
-            raise ConfigurationError(f"match_conditions= takes a list of up to {MAX_CONDITIONS} CEL expressions")
+        conditions = _conditions(match_conditions)
 
         def declare(function: F) -> F:
             self._declaring.check(f"{sort.value}({kind.__qualname__})")
@@ -137,3 +152,28 @@ class Declarations:
                 " finalizer"
             )
         return tuple(Operation[each.upper()] for each in dict.fromkeys(asked))
+
+
+def _check_selector(option: str, selector: Any) -> None:
+    """Raises: ConfigurationError for what is no LabelSelector."""
+    try:
+        msgspec.convert(selector, _LabelSelector)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(
+            f"{option}={selector!r} is no LabelSelector: {error}; write labels as in"
+            ' {"matchLabels": {"app": "mine"}}, and terms under "matchExpressions"'
+        ) from error
+
+
+def _conditions(given: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """The CEL expressions by their names.  Raises: ConfigurationError."""
+    named = given if isinstance(given, Mapping) else {f"condition-{at}": each for at, each in enumerate(given, 1)}
+    texts = [each for condition in named.items() for each in condition]
+    if isinstance(given, str) or len(named) > MAX_CONDITIONS or not all(isinstance(each, str) for each in texts):
+        raise ConfigurationError(f"match_conditions= takes a list of up to {MAX_CONDITIONS} CEL expressions")
+    if unfit := [name for name in named if not is_label_key(name)]:
+        raise ConfigurationError(
+            f"match_conditions= has one called {unfit[0]!r}, which none can be: use up to 63 letters, digits, '-', '_'"
+            " and '.', beginning and ending with a letter or digit"
+        )
+    return dict(named)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.lease.leadership import Candidate, Election
@@ -13,14 +13,37 @@ from shardsdk.process.beginning import check_not_loading
 from shardsdk.process.health import Check
 from shardsdk.protocol.names import is_dns_label
 from shardsdk.protocol.objects import GroupResource
+from shardsdk.queueing.functions import is_async
+from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.workers import MAX_CONCURRENCY
 from shardsdk.reconcile.caches import CacheSettings
 from shardsdk.reconcile.spec import ControllerSpec, Scope, Source, TaskSpec, Work
-from shardsdk.reconcile.threads import is_async
+
+if TYPE_CHECKING:
+    from shardsdk.process.manager import Manager
 
 
-def check_grace(seconds: float) -> None:
+def listed(watch_namespace: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The namespaces that a manager is told to watch; what is no list is one of them, which `check_told` looks at."""
+    if isinstance(watch_namespace, Iterable) and not isinstance(watch_namespace, str | bytes):
+        return tuple(watch_namespace)
+    return () if watch_namespace is None else (watch_namespace,)
+
+
+def check_told(manager: Manager) -> None:
+    """Raises: ConfigurationError for what is no text, no name of a namespace, or no election, where it should be."""
+    for name in ("ring", "shard", "namespace", "context", "program"):
+        if not isinstance(said := getattr(manager, name), str | None):
+            raise ConfigurationError(f"{name}={said!r} is no text")
+    if not isinstance(manager.election, Election | None):
+        raise ConfigurationError(f"election={manager.election!r} is none: write Election(name)")
+    _check_namespaces(manager.watch_namespaces)
+
+
+def check_grace(seconds: object) -> None:
     """Raises: ConfigurationError."""
+    if not isinstance(seconds, int | float):
+        raise ConfigurationError(f"grace_seconds={seconds!r} is no number of seconds")
     if not seconds >= 0:
         raise ConfigurationError(f"grace_seconds is {seconds:g}, but reconciles cannot end in the past: use 0 or more")
 
@@ -79,9 +102,14 @@ def _check_spec(spec: ControllerSpec[Any]) -> None:
                 f"controller {spec.title!r} has {name}={value!r}, which is no number: of a text, as in os.environ, that"
                 " is int(…) or float(…)"
             )
-    if not 1 <= spec.concurrency <= MAX_CONCURRENCY:
+    concurrency: object = spec.concurrency
+    if not isinstance(concurrency, int) or not 1 <= concurrency <= MAX_CONCURRENCY:
         raise ConfigurationError(
-            f"controller {spec.title!r} is to reconcile {spec.concurrency} objects at once: use 1 to {MAX_CONCURRENCY}"
+            f"controller {spec.title!r} is to reconcile {concurrency} objects at once: use 1 to {MAX_CONCURRENCY}"
+        )
+    if not isinstance(spec.rate_limit, RateLimit | None):
+        raise ConfigurationError(
+            f"controller {spec.title!r} has rate_limit={spec.rate_limit!r}: write RateLimit(per_second=…)"
         )
     for name, value in numbers.items():
         if value is not None and not value > 0:
@@ -108,7 +136,8 @@ def check_work(
         raise ConfigurationError("the manager has nothing to run: add a controller")
     if ring is None and work[Scope.SHARDED]:
         raise ConfigurationError(
-            "a task is to run under a shard's lease, but the manager has no ring: pass Manager(ring)"
+            f"{_first_of(work[Scope.SHARDED])} is to run under a shard's lease, but the manager has no ring: pass"
+            " Manager(ring), or give it another scope"
         )
     if ring is not None and not work[Scope.SHARDED]:
         raise ConfigurationError(
@@ -117,7 +146,8 @@ def check_work(
         )
     if election is None and work[Scope.LEADER]:
         raise ConfigurationError(
-            "something is to run on the leader, but the manager has no election: pass Manager(election=Election(name))"
+            f"{_first_of(work[Scope.LEADER])} is to run on the leader, but the manager has no election: pass"
+            " Manager(election=Election(name))"
         )
     if election is not None and not work[Scope.LEADER]:
         raise ConfigurationError(
@@ -125,6 +155,11 @@ def check_work(
             " .on_leader(), or leave the election out"
         )
     return work
+
+
+def _first_of(work: Work) -> str:
+    """The first of what runs in one scope."""
+    return f"controller {work.specs[0].title!r}" if work.specs else f"task {work.tasks[0].name!r}"
 
 
 def check_leases(lease: ShardLease | None, candidate: Candidate | None, operator: str = "") -> None:
@@ -143,11 +178,9 @@ def check_leases(lease: ShardLease | None, candidate: Candidate | None, operator
         )
 
 
-def check_settings(
-    settings: Mapping[GroupResource, CacheSettings], sharded: Work, watch_namespaces: Sequence[str]
-) -> None:
+def check_settings(settings: Mapping[GroupResource, CacheSettings], sharded: Work) -> None:
     """Raises: ConfigurationError when a shard would not see all objects that it is given, or nobody any."""
-    _check_namespaces(watch_namespaces, *(each.namespaces for each in settings.values()))
+    _check_namespaces(*(each.namespaces for each in settings.values()))
     for spec in sharded.specs:
         resource = spec.main.resource.group_resource
         if resource in settings and settings[resource].selector is not None:
@@ -157,10 +190,24 @@ def check_settings(
             )
 
 
-def _check_namespaces(*lists: Sequence[str] | None) -> None:
+def check_indexes(specs: Sequence[ControllerSpec[Any]], settings: Mapping[GroupResource, CacheSettings]) -> None:
+    """Raises: ConfigurationError when a watch would ask an index that its main objects' cache does not have."""
+    for spec in specs:
+        resource = spec.main.resource.group_resource
+        known = settings[resource].indexes if resource in settings else {}
+        for watch in spec.watched:
+            if watch.index and watch.index not in known:
+                raise ConfigurationError(
+                    f"controller {spec.title!r} watches {watch.source.resource.plural} by the index {watch.index!r},"
+                    f" which the cache of {resource} does not have: run its operator by operator.manager(), or give the"
+                    f" manager the function by cache(…, indexes={{{watch.index!r}: function}})"
+                )
+
+
+def _check_namespaces(*lists: Sequence[Any] | None) -> None:
     """The empty name means all of them.  Raises: ConfigurationError."""
     for name in (name for names in lists for name in names or ()):
-        if name and not is_dns_label(name):
+        if name != "" and not (isinstance(name, str) and is_dns_label(name)):
             raise ConfigurationError(
                 f"{name!r} cannot be the name of a namespace, so nothing would ever be found there: give several as a"
                 " list, ['a', 'b'], and all of them as None"

@@ -86,6 +86,8 @@ def parse_address(text: str) -> Address | None:
     """
     if text in ("", "0"):
         return None
+    if not isinstance(text, str):
+        raise ConfigurationError(f'address {text!r} is no text: write it as "{f":{text}" if text else 0}"')
     if text.startswith("unix:/"):
         return Address("", socket=str(Path(text.removeprefix("unix:"))))
     match = _ADDRESS.fullmatch(text)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self
 
@@ -40,6 +41,7 @@ from shardsdk.logs import logger_of, setup_logging_unless_done
 from shardsdk.process import checks
 from shardsdk.process.changeover import OtherForm
 from shardsdk.process.health import Check, listen_at, parse_address
+from shardsdk.process.leases import Leases
 from shardsdk.process.mainloop import MainLoop
 from shardsdk.process.memory import spare_memory
 from shardsdk.process.probes import CACHES, LEASE, MAIN_LOOP, STOPPING, Probes
@@ -70,8 +72,9 @@ class Manager:
     name), whose Lease is in `namespace` (by default the pod's, then the
     kubeconfig's).  With an `election` its unsharded controllers run on one
     replica at a time, else on every one.  Objects are watched in
-    `watch_namespace` (`None` or empty: in all; several may be given).  `fenced`,
-    `restart_grace_seconds` and `timings` are `ShardLease`'s.
+    `watch_namespace` (`None` or empty: in all; several may be given).  `fenced`
+    and `restart_grace_seconds` are `ShardLease`'s, and need a ring, as `shard` does;
+    `timings` are those of each lease, but of an election that has its own.
     Addresses are written as Go programs do, by default :8081 and :8080 in a pod and "0" (nowhere) elsewhere.
     What objects wait for is told at /debug/objects to this machine, or with `debug_to_all` to everybody.
     Running reconciles have `grace_seconds` to end when the process is stopped.
@@ -88,7 +91,7 @@ class Manager:
         shard: str | None = None,
         namespace: str | None = None,
         watch_namespace: str | Sequence[str] | None = None,
-        kubeconfig: str | None = None,
+        kubeconfig: str | os.PathLike[str] | None = None,
         context: str | None = None,
         timings: LeaseTimings | None = None,
         fenced: bool | None = None,
@@ -107,15 +110,11 @@ class Manager:
         self.election = election
         self.shard: str | None = shard
         self.namespace: str | None = namespace
-        self.watch_namespaces: Final = (
-            (watch_namespace,) if isinstance(watch_namespace, str) else tuple(watch_namespace or ())
-        )
-        self.kubeconfig: str | None = kubeconfig
+        self.watch_namespaces: Final = checks.listed(watch_namespace)
+        self.kubeconfig: str | os.PathLike[str] | None = kubeconfig
         self.context: str | None = context
         self.program = program
-        self._timings = timings or (election.timings if election and ring is None else LeaseTimings())
-        self._fenced = fenced
-        self._restart_grace_seconds = restart_grace_seconds
+        self._leases = Leases(ring, election, shard, namespace, timings, fenced, restart_grace_seconds)
         self._grace_seconds = grace_seconds
         self.addresses: tuple[str | None, str | None] = (health_address, metrics_address)
         #: Where health and what objects wait for are told besides, as `shardsdk run` has it; empty: nowhere.
@@ -173,13 +172,16 @@ class Manager:
         must be seen to be given away: use a predicate there); `indexes` for
         `Cache.by_index`; `transform` to drop what nobody needs (then `metadata.managedFields`
         is dropped only if it says so).
+        What is said of one resource in several calls holds together, as an operator's indexes with what you add.
 
             manager.cache(PODS, selector=Selector(fields="status.phase=Running"), indexes={"node": node_of})
-        Raises: ConfigurationError when it has begun to run.
+        Raises: ConfigurationError when it has begun to run, for an async index, and for what was said otherwise before.
         """
         checks.check_in_time(self._begun, "cache")
         where = None if namespaces is None else tuple(namespaces)
-        self.cached[resource.group_resource] = CacheSettings(where, selector, indexes or {}, transform)
+        said = CacheSettings(where, selector, indexes or {}, transform)
+        name = resource.group_resource
+        self.cached[name] = self.cached.get(name, CacheSettings()).joined(said, name)
         return self
 
     def add_health_check(self, name: str, check: Check) -> Self:
@@ -212,10 +214,14 @@ class Manager:
         try:
             checks.check_first(self._begun)
             self._begun = True
+            checks.check_told(self)
             addresses = [*listen_at(*self.addresses), parse_address(self.socket)]
             checks.check_grace(self._grace_seconds)
+            self._leases = self._leases.now(self.ring, self.election, self.shard, self.namespace)
+            self._leases.check()
             work = checks.check_work(self.controllers, self._tasks, ring=self.ring, election=self.election)
-            checks.check_settings(self.cached, work[Scope.SHARDED], self.watch_namespaces)
+            checks.check_settings(self.cached, work[Scope.SHARDED])
+            checks.check_indexes(self.controllers, self.cached)
             world = world or await load_world(self.kubeconfig, self.context, self.metrics, self.program)
             lease = None if self.ring is None else self._make_lease(world, self.ring, work[Scope.SHARDED])
             candidate = self._make_candidate(world) if work[Scope.LEADER] else None
@@ -229,28 +235,19 @@ class Manager:
                 if world.signals:
                     around.enter_context(stop_on_signal(self.stopping.set))
                 if world.serve:
-                    main_loop = self._make_checks(world)
+                    main_loop = self._make_checks(world, work)
                     around.enter_context(self._probes.serve(addresses, self.metrics, main_loop))
                 return await self._run_scopes(world, work, lease, candidate)
         except ShardingError as error:
             return exit_code_for(error)
 
     def _make_lease(self, world: World, ring: str, work: Work) -> ShardLease:
-        lease = ShardLease(
-            world.source, ring, self.shard, self.namespace, timings=self._timings, fenced=self._fenced, ranges=True,
-            mains=[each.main.resource.group_resource for each in work.specs], clock=world.clock, rng=world.rng,
-            restart_grace_seconds=self._restart_grace_seconds, instance=world.instance, threaded=world.threaded,
-            on_deadline=lambda: world.die(ExitCode.LEASE_LOST, "the lease is lost and work under it still runs"),
-        )  # fmt: skip
-        self._lease = self._probes.debug.shard_lease = lease
+        self._lease = self._probes.debug.shard_lease = lease = self._leases.shard_lease(world, ring, work)
         return lease
 
     def _make_candidate(self, world: World) -> Candidate:
         assert self.election is not None
-        candidate = Candidate(
-            self.election, world.source, clock=world.clock, rng=world.rng, threaded=world.threaded,
-            die=lambda: world.die(ExitCode.LEASE_LOST, "this process does not lead any more and its work still runs"),
-        )  # fmt: skip
+        candidate = self._leases.candidate(world, self.election)
         self._probes.debug.lease = (candidate.namespace, self.election.name)
         self.metrics.leader(self.election.name, lambda: float(candidate.leads))
         return candidate
@@ -261,6 +258,7 @@ class Manager:
         self, world: World, work: Mapping[Scope, Work], lease: ShardLease | None, candidate: Candidate | None
     ) -> ExitCode:
         """Everything that runs, side by side, above the caches of what is not sharded."""
+        timings = self._leases.timings_of_process
         async with contextlib.AsyncExitStack() as around:
             parts: list[Coroutine[Any, Any, ExitCode]] = []
             background: list[Coroutine[Any, Any, None]] = []
@@ -280,7 +278,7 @@ class Manager:
             return await run_together(
                 parts, background, stop=self._stop_failed,
                 # Until the lost lease may be taken by somebody else.
-                cancel_seconds=max(self._timings.lease_duration - self._timings.renew_deadline, CANCEL_SECONDS),
+                cancel_seconds=max(timings.lease_duration - timings.renew_deadline, CANCEL_SECONDS),
                 stuck=lambda failure: world.die(
                     ExitCode.LEASE_LOST if isinstance(failure, LeaseLost) else ExitCode.STUCK,
                     "work still runs although the process is to end",
@@ -381,12 +379,13 @@ class Manager:
 
     # -- health ------------------------------------------------------------------
 
-    def _make_checks(self, world: World) -> MainLoop:
-        main_loop = MainLoop(world.clock, self._timings.lease_duration)
+    def _make_checks(self, world: World, work: Mapping[Scope, Work]) -> MainLoop:
+        main_loop = MainLoop(world.clock, self._leases.timings_of_process.lease_duration)
         self._probes.healthz.add(MAIN_LOOP, main_loop.check)
         if self.ring is not None:
             self._probes.readyz.add(LEASE, self._check_lease)
-        self._probes.readyz.add(CACHES, self._check_caches)
+        # Whoever answers others (webhooks, say) needs no caches for that: all replicas not ready would answer nobody.
+        self._probes.readyz.add(CACHES, lambda: self._check_caches(unread=not work[Scope.EVERYWHERE].tasks))
         self._probes.readyz.add(STOPPING, lambda: "the process is stopping" if self.stopping.is_set() else None)
         return main_loop
 
@@ -394,7 +393,8 @@ class Manager:
         state = LeaseState.WAITING if self._lease is None else self._lease.state
         return None if state is LeaseState.HELD or self.other_form.awaited else state.value
 
-    def _check_caches(self) -> str | None:
+    def _check_caches(self, *, unread: bool = True) -> str | None:
         if self.other_form.awaited:
             return None
-        return check_caches(self._rights, self._shared, self._workload, sharded=self.ring is not None)
+        sharded = self.ring is not None
+        return check_caches(self._rights, self._shared, self._workload, sharded=sharded, unread=unread)

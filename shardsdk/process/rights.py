@@ -18,9 +18,9 @@ from shardsdk.kube.answers import Target
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.served import find_unserved
 from shardsdk.lease.shardlease import ShardLease
 from shardsdk.logs import logger_of
-from shardsdk.process.served import find_unserved
 from shardsdk.process.workload import Workload
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
@@ -116,13 +116,13 @@ def rights_by_ranges(lease: ShardLease, world: World) -> ReadingRights:
 
 
 def check_caches(
-    rights: Sequence[ReadingRights], shared: Caches | None, workload: Workload | None, *, sharded: bool
+    rights: Sequence[ReadingRights], shared: Caches | None, workload: Workload | None, *, sharded: bool, unread: bool
 ) -> str | None:
-    """Why a manager cannot see yet what it works on; `None`: it can."""
+    """Why a manager cannot see what it works on yet, or with `unread` any more; `None`: it can."""
     asked = [each.lacking for each in rights] or ([NOT_ASKED] if sharded else [])
     if lacking := next(filter(None, asked), None):
         return lacking
-    unseen = None if shared is None else shared.check_synced()
+    unseen = None if shared is None else shared.check_synced(unread=unread)
     if unseen is not None or not sharded:
         return unseen
-    return "not started" if workload is None else workload.check_synced()
+    return "not started" if workload is None else workload.check_synced(unread=unread)

@@ -35,6 +35,7 @@ from shardsdk.process.tasks import be_patient, failed_meanwhile, run_task
 from shardsdk.process.together import end, see_out
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
 from shardsdk.protocol.ranges import HashBy
+from shardsdk.queueing.functions import is_async
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.queueing.sources import MapFunc, Watched
 from shardsdk.queueing.workers import Outcome
@@ -46,7 +47,7 @@ from shardsdk.reconcile.controller import Controller
 from shardsdk.reconcile.explain import Explanation, Wait
 from shardsdk.reconcile.mainresource import MainResource
 from shardsdk.reconcile.spec import ControllerSpec, Reconcile, TaskSpec, WatchSpec, Work
-from shardsdk.reconcile.threads import Threads, is_async
+from shardsdk.reconcile.threads import Threads
 
 if TYPE_CHECKING:
     from shardsdk.lease.shardlease import ShardLease
@@ -204,9 +205,9 @@ class Workload:
         self._lasting.discard(id(task))
         await stop.wait()
 
-    def check_synced(self) -> str | None:
-        """Which caches are not complete, and why; `None`: all are."""
-        return self._caches.check_synced()
+    def check_synced(self, *, unread: bool) -> str | None:
+        """What `Caches.check_synced` says of its own."""
+        return self._caches.check_synced(unread=unread)
 
     def _describe_left(self, tasks: Sequence[str]) -> str:
         left = [
@@ -364,6 +365,7 @@ class Workload:
                 self._caches.of(spec.main),
                 self._api,
                 self._shard,
+                self._fence,
                 clock=self._clock,
                 drain_timeout_seconds=spec.drain_timeout_seconds,
                 metrics=self._metrics,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -68,7 +69,9 @@ def end_with_lead(candidate: Candidate | None, world: World) -> None:
         end_with(hold, world.die)
 
 
-async def load_world(kubeconfig: str | None, context: str | None, metrics: Metrics, program: str = "") -> World:
+async def load_world(
+    kubeconfig: str | os.PathLike[str] | None, context: str | None, metrics: Metrics, program: str = ""
+) -> World:
     """The world as the configuration shows it, for a `program`, NAME/VERSION.  Raises: ConfigurationError."""
     from shardsdk.kube.client import Client  # brings aiohttp, which takes a third of a second
 

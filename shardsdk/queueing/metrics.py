@@ -68,7 +68,7 @@ class Metrics:
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._shards = _Shards(self.registry)
-        self._unfit = _Unfit(self.registry)
+        self._of_caches = _OfCaches(self.registry)
         self._missing = Gauge(
             "shardsdk_resources_not_in_ring",
             "Resources this shard works on that its ring does not list: objects of them do not move with their owners",
@@ -113,7 +113,7 @@ class Metrics:
 
     def observe_cache(self, cache: Cache[Any]) -> None:
         """Count what `cache` cannot show."""
-        self._unfit.watch(cache)
+        self._of_caches.watch(cache)
 
     def missing_in_ring(self, read: Callable[[], float]) -> None:
         """How many resources this shard works on that its ring does not list."""
@@ -346,16 +346,16 @@ class _Reconciles:
         )
 
 
-class _Unfit:
-    """Counts by resource, over all caches that were told."""
+class _OfCaches:
+    """What caches cannot show, by resource, over all that were told and have not ended."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._gauge = Gauge(
-            "shardsdk_unfit_objects",
-            "Objects left out because they do not fit their type, or an index or a transform raises",
-            ("resource",),
-            registry=registry,
-        )
+        def gauge(name: str, documentation: str) -> Gauge:
+            return Gauge(f"shardsdk_{name}", documentation, ("resource",), registry=registry)
+
+        why = "Objects left out because they do not fit their type, or an index or a transform raises"
+        self._unfit = gauge("unfit_objects", why)
+        self._unread = gauge("unread_seconds", "Seconds for which each list and watch of a resource has been refused")
         self._caches: dict[str, list[Cache[Any]]] = {}
 
     def watch(self, cache: Cache[Any]) -> None:
@@ -363,7 +363,9 @@ class _Unfit:
         caches = self._caches.setdefault(name, [])
         if cache not in caches:
             caches.append(cache)
-        self._gauge.labels(name).set_function(lambda: sum(len(each.unfit) for each in caches))
+            cache.at_end(lambda: caches.remove(cache))
+        self._unfit.labels(name).set_function(lambda: sum(len(each.unfit) for each in caches))
+        self._unread.labels(name).set_function(lambda: max((each.unread_seconds for each in caches), default=0.0))
 
 
 class _Shards:

@@ -17,13 +17,15 @@ function of your own for that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import TypeVar
 
 from shardsdk.cache.objects import metadata_of
+from shardsdk.errors import ConfigurationError
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.protocol.objects import ObjectMeta
+from shardsdk.queueing.functions import check_no_generator, check_plain
 
 __all__ = [
     "Predicate",
@@ -105,13 +107,16 @@ def annotations_changed(delta: Delta[Any]) -> bool:
 
 
 def of_kind(*kinds: EventKind) -> Predicate:
-    """Only these kinds of change.
+    """Only these kinds of change.  Raises: ConfigurationError for none, or for what is no kind.
 
     >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
     >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
     >>> of_kind(EventKind.ADDED, EventKind.MODIFIED)(arrives), of_kind(EventKind.DELETED)(arrives)
     (True, False)
     """
+    if not kinds or not all(isinstance(each, EventKind) for each in kinds):
+        given = ", ".join(map(repr, kinds))
+        raise ConfigurationError(f"of_kind({given}) would pass nothing: give kinds of change, as EventKind.ADDED")
     return lambda delta: delta.kind in kinds
 
 
@@ -131,6 +136,8 @@ def per_kind(
     >>> only_spec_and_arrivals(Delta(EventKind.DELETED, PartialObject(ObjectMeta()), None, initial=False))
     False
     """
+    for each in (added, modified, deleted, generic):
+        check_predicate(each)
     chosen = {
         EventKind.ADDED: added,
         EventKind.MODIFIED: modified,
@@ -141,24 +148,26 @@ def per_kind(
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """Every one of `predicates` passes.
+    """Every one of `predicates` passes.  Raises: ConfigurationError for none of them, or for what is none.
 
     >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
     >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
     >>> all_of(labels_changed, of_kind(EventKind.MODIFIED))(arrives)
     False
     """
+    _check_some(predicates, "all_of", "always")
     return lambda delta: all(predicate(delta) for predicate in predicates)
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """At least one of `predicates` passes.
+    """At least one of `predicates` passes.  Raises: ConfigurationError for none of them, or for what is none.
 
     >>> from shardsdk import Delta, EventKind, ObjectMeta, PartialObject
     >>> arrives = Delta(EventKind.ADDED, PartialObject(ObjectMeta()), None, initial=False)
     >>> any_of(labels_changed, of_kind(EventKind.MODIFIED))(arrives)
     True
     """
+    _check_some(predicates, "any_of", "never")
     return lambda delta: any(predicate(delta) for predicate in predicates)
 
 
@@ -170,7 +179,28 @@ def negate(predicate: Predicate) -> Predicate:
     >>> negate(of_kind(EventKind.ADDED))(arrives)
     False
     """
+    check_predicate(predicate)
     return lambda delta: not predicate(delta)
+
+
+def check_predicate(predicate: Any) -> None:
+    """Raises: ConfigurationError for what would say yes to every change, because it says something else than yes or no.
+
+    That is a function that would have to be awaited, one with a `yield`, or one that only makes a predicate.
+    """
+    check_plain(predicate, "a predicate (when=…)")
+    check_no_generator(predicate)
+    if any(predicate is each for each in _MAKERS):  # what is compared by == may not answer yes or no
+        name = predicate.__name__
+        raise ConfigurationError(f"{name} makes a predicate, and is none itself: call it, as in when={name}(…)")
+
+
+def _check_some(predicates: tuple[Predicate, ...], name: str, instead: str) -> None:
+    """Raises: ConfigurationError."""
+    if not predicates:
+        raise ConfigurationError(f"{name}() is given no predicates: if that is what is meant, write {instead}")
+    for each in predicates:
+        check_predicate(each)
 
 
 def _changed(delta: Delta[Any], part: Callable[[ObjectMeta], object]) -> bool:
@@ -178,3 +208,7 @@ def _changed(delta: Delta[Any], part: Callable[[ObjectMeta], object]) -> bool:
     if delta.kind is not EventKind.MODIFIED or delta.old is None:
         return True
     return part(metadata_of(delta.old)) != part(metadata_of(delta.object))
+
+
+#: What people write without calling it.
+_MAKERS: Final = (all_of, any_of, negate, of_kind, per_kind)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from shardsdk.errors import FenceClosed, LeaseLost, RetryRule, ShardingError, TerminalError
+from shardsdk.errors import FenceClosed, Forbidden, LeaseLost, RetryRule, ShardingError, TerminalError
 from shardsdk.kube.backoff import asked_by
 from shardsdk.kube.cancelled import is_cancelled
 from shardsdk.kube.doubts import FenceDoubted
@@ -18,6 +18,9 @@ from shardsdk.logs import describe_error
 
 #: So many errors of a group are named.
 NAMED: Final = 3
+#: So many attempts, 20 s by default, that fail because their namespace is being deleted are no news.  More of them are:
+#: a clean-up that has to create something there keeps its object, and so the namespace, for ever.
+ENDING_ATTEMPTS: Final = 12
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:
@@ -80,8 +83,25 @@ def is_refresh(error: BaseException) -> bool:
     return isinstance(error, ShardingError) and error.retry is RetryRule.REFRESH
 
 
-def is_quiet(error: BaseException) -> bool:
-    """Whether nothing is wrong with the object: somebody else was faster, or the lease is gone."""
+def is_ending(error: BaseException, namespace: str, attempts: int = 0) -> bool:
+    """Whether nothing is wrong but that `namespace` is being deleted, and with it an object that failed so often.
+
+    Of a group: nothing with any of its errors.
+    """
+    wrong = [each for each in leaves_of(error) if not _passes(each)]
+    ends = all(isinstance(each, Forbidden) and each.terminating == namespace for each in wrong)
+    return bool(namespace and wrong) and ends and attempts < ENDING_ATTEMPTS
+
+
+def is_quiet(error: BaseException, namespace: str) -> bool:
+    """Whether nothing is wrong with an object in `namespace`: somebody was faster, the lease is gone, or that ends.
+
+    What never ends to be refused for that is logged; no Event can be written there either.
+    """
+    return _passes(error) or is_ending(error, namespace)
+
+
+def _passes(error: BaseException) -> bool:
     return isinstance(error, FenceClosed | LeaseLost) or is_refresh(error)
 
 

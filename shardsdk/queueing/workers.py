@@ -11,6 +11,8 @@ returns `Waiting()`             stays as it is: whoever returned it wakes it
 raises `TerminalError`          logged, forgotten until its next event
 raises `FenceClosed/LeaseLost`  dropped: the process is about to end (also as the
                                 cause of an error, or in a group of nothing else)
+raises `Forbidden`, for its     comes back as by `Requeue()`: it is about to go (but
+namespace is being deleted      after a dozen times it is logged as anything else)
 raises anything else            logged, comes back after its backoff (which the
                                 error may bound: `longest_pause_seconds`), also
                                 after a `SystemExit` (of its own or a thread's:
@@ -56,7 +58,7 @@ from shardsdk.queueing.attempts import Attempt, Early
 from shardsdk.queueing.exits import RECONCILE
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import Priority, WorkQueue
-from shardsdk.queueing.raised import awaited_cancelled, describe, is_failure, is_lease_gone, meant_by
+from shardsdk.queueing.raised import awaited_cancelled, describe, is_ending, is_failure, is_lease_gone, meant_by
 
 log: Final = logger_of(__name__)
 
@@ -307,17 +309,14 @@ class WorkerPool(Generic[K]):
             case Done():
                 self._forget(item)
                 self._count(lambda metrics: metrics.succeeded)
-            case Requeue(priority=priority):
-                self.queue.add_rate_limited(item, priority)
-                self._count(lambda metrics: metrics.requeued)
-            case RequeueAfter(seconds=seconds, priority=priority) if seconds <= 0:
-                # A moment that always has passed, by an object's own account, would keep a worker busy for ever.
-                self.queue.add_rate_limited(item, priority)
-                self._count(lambda metrics: metrics.requeued)
-            case RequeueAfter(seconds=seconds, priority=priority):
+            case RequeueAfter(seconds=seconds, priority=priority) if seconds > 0:
                 self.queue.add_after(item, float(seconds), priority)
                 self._forget(item)
                 self._count(lambda metrics: metrics.requeued_after)
+            case Requeue(priority=priority) | RequeueAfter(priority=priority):
+                # A moment that always has passed, by an object's own account, would keep a worker busy for ever.
+                self.queue.add_rate_limited(item, priority)
+                self._count(lambda metrics: metrics.requeued)
             case Waiting(error=error):
                 if error:
                     self._forget(item)
@@ -326,39 +325,43 @@ class WorkerPool(Generic[K]):
 
     def _fail(self, item: K, error: BaseException) -> None:
         """Heed what a reconcile has raised, whatever that is: it must not end the pool."""
-        self._count(lambda metrics: metrics.failed)
-        self._count(lambda metrics: metrics.errors)
+        failed = True
         try:
-            self._heed(item, error)
+            failed = self._heed(item, error)
         except Exception:
             # Its class alone: what it says is in the stack, and to read that may be what has failed, as `error` tells.
             where = {**self._where(item, again_after=self.queue.add_rate_limited(item)), "raised": type(error).__name__}
             log.exception("Reconcile raised an error that cannot be read; trying again", extra=where)
+        if failed:
+            self._count(lambda metrics: metrics.failed)
+            self._count(lambda metrics: metrics.errors)
 
-    def _heed(self, item: K, error: BaseException) -> None:
+    def _heed(self, item: K, error: BaseException) -> bool:
+        """Do what it means for `item`; whether it is a failure."""
         match meant := meant_by(error):
             case _ if is_lease_gone(error):
                 log.warning("Reconcile stopped: the lease is gone", extra=self._where(item, error))
                 self._forget(item)
             case TerminalError():
                 self._count(lambda metrics: metrics.terminal_errors)
-                extra = {**self._where(item, error), "waits_for": meant.waits_for}
-                log.error("Reconcile failed for good", extra=extra)
+                log.error("Reconcile failed for good", extra={**self._where(item, error), "waits_for": meant.waits_for})
                 self._forget(item)
             case ShardingError(retry=RetryRule.REFRESH):
                 pause = self.queue.add_rate_limited(item)
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
+            case _ if is_ending(error, getattr(item, "namespace", ""), self.queue.requeues(item)):
+                log.info("Reconcile met the end of its namespace; trying again", extra=self._where(item, error))
+                self._conclude(item, Requeue())
+                return False
             case ShardingError():
-                pause = self.queue.add_rate_limited(
-                    item,
-                    at_least_seconds=min(asked_by(meant), self._asked_max_seconds),
-                    at_most_seconds=meant.longest_pause_seconds,
-                )
+                asked, most = min(asked_by(meant), self._asked_max_seconds), meant.longest_pause_seconds
+                pause = self.queue.add_rate_limited(item, at_least_seconds=asked, at_most_seconds=most)
                 log.warning("Reconcile failed; trying again", extra=self._where(item, error, pause))
             case _:
                 pause = self.queue.add_rate_limited(item)
                 shown = error if self._is_news(item, error) else None
                 log.error("Reconcile raised; trying again", extra=self._where(item, error, pause), exc_info=shown)
+        return True
 
     def _is_news(self, item: K, error: BaseException) -> bool:
         """Whether the stack of `error` is to be shown: at each of a dozen attempts it would hide all other lines."""
@@ -376,10 +379,8 @@ class WorkerPool(Generic[K]):
         self._count(lambda metrics: metrics.failed)
         self._count(lambda metrics: metrics.errors)
         where = self._where(item, again_after=self.queue.add_rate_limited(item))
-        log.warning(
-            "Reconcile cancelled at its time limit; trying again",
-            extra={**where, "timeout_seconds": self._timeout_seconds},
-        )
+        where["timeout_seconds"] = self._timeout_seconds
+        log.warning("Reconcile cancelled at its time limit; trying again", extra=where)
 
     def _count(self, counter: Callable[[ControllerMetrics], Counter]) -> None:
         if self._metrics:
@@ -388,11 +389,8 @@ class WorkerPool(Generic[K]):
     def _where(
         self, item: K, error: BaseException | None = None, again_after: float | None = None
     ) -> dict[str, object]:
-        where: dict[str, object] = {
-            "controller": self.name,
-            "namespace": getattr(item, "namespace", ""),
-            "object": getattr(item, "name", str(item)),
-        }
+        namespace, name = getattr(item, "namespace", ""), getattr(item, "name", str(item))
+        where: dict[str, object] = {"controller": self.name, "namespace": namespace, "object": name}
         if error is not None:
             where["error"] = describe(error)
         if again_after is not None:

@@ -11,28 +11,66 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity
 from shardsdk.cache.objects import drop_managed_fields
+from shardsdk.errors import ApiError, ConfigurationError, Forbidden, TooManyRequests, Unauthorized
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.selectors import Selector
 from shardsdk.kube.store import Index
+from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.protocol.ranges import HashRanges
+from shardsdk.queueing.functions import check_plain
 from shardsdk.reconcile.spec import Scope, Source, Work
+
+log: Final = logger_of(__name__)
+
+#: For how long reads have to be refused before that counts: longer than an API server starts, and than the longest
+#: pause between two attempts.
+UNREAD_SECONDS: Final = 90.0
+#: How often it is told.
+TELL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """What is cached of one resource; see `Manager.cache`.  `namespaces` None: those of the manager."""
+    """What is cached of one resource; see `Manager.cache`.  `namespaces` None: those of the manager.
+
+    Raises: ConfigurationError for an index that is no plain function.
+    """
 
     namespaces: Sequence[str] | None = None
     selector: Selector | None = None
     indexes: Mapping[str, Index[Any]] = field(default_factory=dict)
     transform: Callable[[Any], Any] = drop_managed_fields
+
+    def __post_init__(self) -> None:
+        for name, function in self.indexes.items():
+            check_plain(function, f"the index {name!r}")
+
+    def joined(self, further: CacheSettings, resource: GroupResource) -> CacheSettings:
+        """These, and `further` ones of the same `resource`.
+
+        Raises: ConfigurationError when both say something, and not the same: one resource has one cache.
+        """
+        changes: dict[str, Any] = {}
+        for name, unsaid in (("namespaces", None), ("selector", None), ("transform", drop_managed_fields)):
+            mine, other = getattr(self, name), getattr(further, name)
+            if unsaid not in (mine, other) and not _is_same(mine, other, in_any_order=name == "namespaces"):
+                raise ConfigurationError(f"the cache of {resource} is given two different {name}: say one")
+            changes[name] = mine if other == unsaid else other
+        for name in self.indexes.keys() & further.indexes.keys():
+            if self.indexes[name] != further.indexes[name]:
+                raise ConfigurationError(f"two indexes of {resource} are called {name!r}: rename one")
+        return CacheSettings(**changes, indexes={**self.indexes, **further.indexes})
+
+
+def _is_same(one: Any, other: Any, *, in_any_order: bool) -> bool:
+    return bool(set(one) == set(other) if in_any_order else one == other)
 
 
 class Caches:
@@ -105,11 +143,34 @@ class Caches:
         return float(all(known)) if known else float("nan")
 
     async def run(self) -> None:
-        """Fill all that were made and keep them current, until cancelled."""
+        """Fill all that were made and keep them current, until cancelled; say it, again and again, if that fails."""
         async with asyncio.TaskGroup() as group:
             for name, cache in self._caches.items():
                 group.create_task(cache.run(), name=f"cache/{name}")
-            await asyncio.Event().wait()
+            await self._tell_unread()
+
+    async def _tell_unread(self) -> None:
+        told: set[GroupResource] = set()
+        while True:
+            await self._clock.sleep(TELL_SECONDS)
+            for name, cache in self._caches.items():
+                if (unread := _unread(cache)) is not None:
+                    told.add(name)
+                    seconds, namespace, error = unread
+                    where = {} if namespace is None else {"namespace": namespace}
+                    log.warning(
+                        "A resource cannot be read; what happens to its objects is not seen, and nobody works on it",
+                        extra={
+                            "resource": str(name),
+                            **where,
+                            "seconds": round(seconds),
+                            "error": str(error),
+                            "remedy": _remedy_of(error),
+                        },
+                    )
+                elif name in told and not cache.unread_seconds:
+                    told.remove(name)
+                    log.info("A resource is read again", extra={"resource": str(name)})
 
     async def wait_synced(self, work: Work) -> None:
         """Wait until the caches that unsharded `work` needs are complete."""
@@ -117,14 +178,36 @@ class Caches:
             for source in spec.resources:
                 await self.of(source).wait_synced()
 
-    def check_synced(self) -> str | None:
-        """Which caches are not complete, and why; `None`: all are."""
-        pending = [
-            f"{name}: {cache.failure or 'first list pending'}"
-            for name, cache in list(self._caches.items())
-            if not cache.synced
-        ]
+    def check_synced(self, *, unread: bool) -> str | None:
+        """Which caches are not complete, or with `unread` are not kept current any more, and why; `None`: all are."""
+        pending: list[str] = []
+        for name, cache in list(self._caches.items()):
+            if not cache.synced:
+                pending.append(f"{name}: {cache.failure or 'first list pending'}")
+            elif unread and (refused := _unread(cache)) is not None:
+                _, namespace, error = refused
+                pending.append(f"{name}: {error}" if namespace is None else f"{name} in {namespace}: {error}")
         return "; ".join(pending) or None
+
+
+def _unread(cache: Cache[Any]) -> tuple[float, str | None, ApiError] | None:
+    """`Cache.unread`, if it has been for so long that it counts; `None`: it lets itself be read, or nobody answers."""
+    match cache.unread:
+        case seconds, namespace, ApiError() as error if seconds >= UNREAD_SECONDS:
+            return seconds, namespace, error
+    return None
+
+
+def _remedy_of(error: ApiError) -> str:
+    match error:
+        case Unauthorized():
+            return "see whether this identity's token or certificate has run out, or its ServiceAccount was made anew"
+        case Forbidden():
+            return "grant this identity the rules that `shardsdk rbac` prints"
+        case TooManyRequests():
+            return "give this identity room in the API server's priority and fairness, or see who takes it"
+        case _:
+            return "look at what serves the resource: its definition, a conversion webhook, an aggregated API server"
 
 
 def namespaces_of(

@@ -19,11 +19,13 @@ from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.logs import BoundLogger
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, Resource
+from shardsdk.protocol.verdict import Verdict
 from shardsdk.queueing.workers import RequeueAfter
 from shardsdk.reconcile.applied import Applied, AppliedFor
 from shardsdk.reconcile.applying import apply
 from shardsdk.reconcile.calls import Made, noted
 from shardsdk.reconcile.lookup import find_cache, owned_cache
+from shardsdk.reconcile.named import check_class, names_of, namespace_for
 from shardsdk.reconcile.ownapi import OwnApi
 from shardsdk.reconcile.ownloop import OwnLoop
 from shardsdk.reconcile.passedover import check_patch
@@ -40,7 +42,8 @@ class Context(Generic[T]):
     `object` is a copy of the freshest version in the cache, yours to change;
     `metadata` its metadata; `request` its name; `api` the client for all that has
     no verb here; `controller` the controller's name; `identity` which shard this
-    is (`None`: no sharding).  What is to be awaited (`apply`, `get`, `patch`,
+    is (`None`: no sharding); `judge` what is done with an object of the main resource as it
+    is shown.  What is to be awaited (`apply`, `get`, `patch`,
     `delete`, calls of `api`) a plain function, which runs in a thread, passes to
     `run`.  `event` tells people, who see it under `kubectl describe`.
     """
@@ -62,6 +65,7 @@ class Context(Generic[T]):
         "controller",
         "field_owner",
         "identity",
+        "judge",
         "main",
         "metadata",
         "object",
@@ -87,6 +91,7 @@ class Context(Generic[T]):
         applied: Applied | None = None,
         field_owner: str = "",
         told: Callable[[], bool] = lambda: False,
+        judge: Callable[[object], Verdict] = lambda _: Verdict.RECONCILE,
     ) -> None:
         self.request: Request = request
         self.object: T = thing
@@ -95,6 +100,7 @@ class Context(Generic[T]):
         self.api: Api = api
         self.controller: str = controller or str(main.group_resource)
         self.identity: Identity | None = identity
+        self.judge: Callable[[object], Verdict] = judge
         self.clock: Clock = clock or SystemClock()
         #: How this controller signs the fields that it applies, whichever shard it runs on.
         self.field_owner: str = field_owner or field_owner_of(self.controller)
@@ -223,6 +229,7 @@ class Context(Generic[T]):
 
         Raises: NotServed (the API server does not know its type: the CustomResourceDefinition is not there).
         """
+        check_class(kind, "get")
         resource = resource_of(kind)
         try:
             return await self.api.get(resource, name or self.name, self._where(resource, namespace), model=kind)
@@ -242,6 +249,7 @@ class Context(Generic[T]):
         Raises: ConfigurationError (nothing would come of it: a status without `subresource="status"`, a field by its
         name in Python), NotFound, Conflict, Invalid.
         """
+        check_class(kind, "patch")
         resource = resource_of(kind)
         check_patch(kind, changes, subresource)
         where = self._where(resource, namespace)
@@ -254,11 +262,13 @@ class Context(Generic[T]):
 
         So it is where the API server does not know its type (any more), which a clean-up is not to wait for.
 
-        Raises: ConfigurationError without a name, Conflict (it is another one by now).
+        Raises: ConfigurationError without a name, or with another one than the object has; Conflict (it is another one
+        by now).
         """
         resource, uid = resource_of(kind), None
         if not isinstance(kind, type):
-            name, namespace, uid = kind.metadata.name, kind.metadata.namespace, kind.metadata.uid or None
+            name, namespace = names_of(kind, name, namespace, "delete")
+            uid = kind.metadata.uid or None
         where = self._where(resource, namespace)
         self._forget(resource, name, where)
         try:
@@ -373,13 +383,7 @@ class Context(Generic[T]):
     # -- inside ------------------------------------------------------------
 
     def _where(self, resource: Resource, namespace: str) -> str | None:
-        where = (namespace or self.namespace or None) if resource.namespaced else None
-        if where is None and resource.namespaced:  # it would look as if it were gone
-            raise ConfigurationError(
-                f"{resource.kind} objects are in namespaces and {self.main.kind} {self.name} is in none: say in which"
-                ' one it is, namespace="…"'
-            )
-        return where
+        return namespace_for(resource, namespace, self.main, self.request)
 
     def _forget(self, resource: Resource, name: str, namespace: str | None) -> None:
         """What is written by other means is no longer as it was applied."""

@@ -238,9 +238,7 @@ class Controller(Generic[T]):
             return thing
         self._rounds.begins(request)
         metadata = metadata_of(thing)
-        notes = OwnWrites(
-            self._cache, self._children, self._expectations, self._barrier, request, metadata.uid
-        )  # fmt: skip
+        notes = OwnWrites(self._cache, self._children, self._expectations, self._barrier, request, metadata.uid)
         main, mine = self._cache.resource, private_copy(thing)
         api = OwnApi(
             self._resource.api, self._resource.shard, main, metadata, frozenset(self._children), notes, self._max_writes
@@ -261,6 +259,7 @@ class Controller(Generic[T]):
             applied=self._applied,
             field_owner=self._field_owner,
             told=partial(self._workers.is_told_to_end, request),
+            judge=self._resource.judge,
         )
         try:
             with self._resource.inflight.hold(request, metadata.uid):

@@ -21,12 +21,12 @@ from shardsdk.kube.api import PARTIAL, Api
 from shardsdk.kube.api import T as M
 from shardsdk.kube.models import check_model
 from shardsdk.protocol.objects import PartialObject, Resource
-from shardsdk.queueing.predicates import Predicate, always
+from shardsdk.queueing.functions import check_no_generator, is_async
+from shardsdk.queueing.predicates import Predicate, always, check_predicate
 from shardsdk.queueing.queue import RateLimit
 from shardsdk.queueing.sources import MapFunc, RequestSource
 from shardsdk.queueing.workers import Outcome
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.threads import check_no_generator, is_async
 
 T = TypeVar("T", default=PartialObject)
 
@@ -51,13 +51,21 @@ class Scope(Enum):
     EVERYWHERE = "on every replica, for all objects"
 
 
+def check_scope(scope: object, what: str) -> None:
+    """Raises: ConfigurationError for what is none: nothing of that scope would ever run."""
+    if not isinstance(scope, Scope | None):
+        raise ConfigurationError(
+            f"{what} has scope={scope!r}, which is no scope: write Scope.SHARDED, Scope.LEADER or Scope.EVERYWHERE"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
     """A task of the user's, and where it runs (`None`: where controllers do that say nothing).
 
     It is cancelled `grace_seconds` after `Manager.stopping` has been set, unless it has returned.
     Raises: ConfigurationError for a plain function: nothing else of the process would run until it returns; and for one
-    with a `yield`.
+    with a `yield`; or for another `scope`.
     """
 
     name: str
@@ -66,6 +74,7 @@ class TaskSpec:
     grace_seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        check_scope(self.scope, f"task {self.name!r}")
         check_no_generator(self.function)
         if not is_async(self.function) and not is_async(inspect.unwrap(self.function)):
             raise ConfigurationError(
@@ -79,7 +88,7 @@ class Source:
     """A resource that a controller looks at, and which of its changes matter.
 
     `metadata_only` None: just when `model` holds nothing else.
-    Raises: ConfigurationError when `model` does not show an object's metadata.
+    Raises: ConfigurationError when `model` does not show an object's metadata, or for what is no predicate.
     """
 
     resource: Resource
@@ -89,6 +98,7 @@ class Source:
 
     def __post_init__(self) -> None:
         check_model(self.model, self.resource)
+        check_predicate(self.predicate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +184,7 @@ class ControllerSpec(Generic[T]):
 
             spec.source(Every(600)).source(trigger)
         """
+        check_predicate(when)
         return replace(self, sources=(*self.sources, (source, when)))
 
     def on_leader(self) -> ControllerSpec[T]:

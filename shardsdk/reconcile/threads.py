@@ -16,32 +16,12 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from shardsdk.errors import ConfigurationError
 from shardsdk.lease.threads import call_plainly, wait_in_thread
+from shardsdk.queueing.functions import is_async
 from shardsdk.reconcile.context import Context
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-def is_async(function: Any) -> bool:
-    """Whether calling it only gives something to await.
-
-    A plain function under which there is an async one (`functools.wraps`) may do the same, or run that in a loop of
-    its own: so it is called in a thread, and what it returns is awaited if that has to be.
-    """
-    if isinstance(function, functools.partial):
-        return is_async(function.func)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def check_no_generator(function: Any) -> None:
-    """Raises: ConfigurationError for a function with a `yield`: called, it does nothing yet."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(
-            f"{getattr(function, '__qualname__', repr(function))} has a `yield`, so that a call runs nothing of it:"
-            " write it without"
-        )
 
 
 async def call_any(function: Any, *arguments: Any) -> Any:

@@ -43,6 +43,8 @@ PER_SECOND: Final = 5.0
 #: What Prometheus waits for is 10 s by default.
 ANSWER_SECONDS: Final = 5.0
 _SCHEME: Final = "bearer"
+#: What is asked about, whatever the path is at which it is served.
+_PATH: Final = "/metrics"
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -76,12 +78,11 @@ class _Known:
 
 
 class DelegatedAccess:
-    """Who may `get` the path; ask `refusal`."""
+    """Who may `get` metrics; ask `refusal`."""
 
-    def __init__(self, api: Api, clock: Clock, path: str = "/metrics") -> None:
+    def __init__(self, api: Api, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._path = path
         self._known: dict[bytes, _Known] = {}
         self._asking: dict[bytes, asyncio.Task[Refusal | None]] = {}
         self._left = float(MAX_BURST)
@@ -117,11 +118,11 @@ class DelegatedAccess:
             async with asyncio.timeout(ANSWER_SECONDS):
                 refusal, seconds = await self._review(token)
         except Forbidden as error:
-            return self._failed(500, f"may not ask who reads {self._path}: {error}")
+            return self._failed(500, f"may not ask who reads {_PATH}: {error}")
         except (ShardingError, TimeoutError, msgspec.DecodeError) as error:
             if before is not None and trusted and self._clock.monotonic() < before.until + OUTAGE_SECONDS:
                 return None
-            return self._failed(503, f"cannot ask who reads {self._path}: {str(error) or 'no answer'}")
+            return self._failed(503, f"cannot ask who reads {_PATH}: {str(error) or 'no answer'}")
         self._failing = False
         self._remember(digest, _Known(refusal, self._clock.monotonic() + seconds))
         return refusal
@@ -133,7 +134,7 @@ class DelegatedAccess:
             return Refusal(401, "the API server does not know this token, or it has expired"), UNKNOWN_SECONDS
         if await self._authorize(user):
             return None, ALLOWED_SECONDS
-        wrong = f"{user.username} may not read {self._path}: grant it get on the nonResourceURL {self._path}"
+        wrong = f"{user.username} may not read {_PATH}: grant it get on the nonResourceURL {_PATH}"
         return Refusal(403, wrong), DENIED_SECONDS
 
     async def _authenticate(self, token: str) -> _User | None:
@@ -144,7 +145,7 @@ class DelegatedAccess:
     async def _authorize(self, user: _User) -> bool:
         spec = {
             "user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra,
-            "nonResourceAttributes": {"path": self._path, "verb": "get"},
+            "nonResourceAttributes": {"path": _PATH, "verb": "get"},
         }  # fmt: skip
         found = await self._post(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
         return msgspec.json.decode(found, type=_AccessReview).status.allowed

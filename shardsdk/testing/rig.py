@@ -39,13 +39,14 @@ from random import Random
 from typing import Any
 
 from shardsdk.admission.webhook import Webhook
+from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.objects import Resource
+from shardsdk.queueing.functions import is_async
 from shardsdk.reconcile.spec import ControllerSpec, Scope
-from shardsdk.reconcile.threads import is_async
 from shardsdk.testing.rights import RightsCheck
 from shardsdk.testing.shardrig import NAMESPACE, RING, SHARD, Rig
 from shardsdk.testing.virtual import Deadlock, Livelock, run_virtual
@@ -76,8 +77,11 @@ def drive(
     `served`: the custom resources that the cluster has besides those that are reconciled, owned or watched here, that
     there is an object of, or a CustomResourceDefinition; whatever is sent of any other raises NotServed.  `None`: any.
 
+    It has an event loop of its own, so that it is called from a plain test.
+
     Raises: what a reconcile raised first, but Conflict and Permanent, or a mapping of watched objects, unless `raises`
-    is False, and ConfigurationError for a predicate, mapping or index that changes what it is asked about; whatever
+    is False, and ConfigurationError for a predicate, mapping or index that changes what it is asked about, and in
+    an event loop; whatever
     `story` raises; Livelock, which names the last reconcile, if time ceases to pass; RightsLack for
     what `shardsdk manifests` grants no such operator, unless `rights` is False.
     """
@@ -95,6 +99,11 @@ def _drive(
     webhooks: Sequence[Webhook] = (), check: RightsCheck | None = None,
 ) -> Rig:  # fmt: skip
     """`make` is called for each process, so that of one that has crashed nothing is left."""
+    if asyncio._get_running_loop() is not None:
+        raise ConfigurationError(
+            "an event loop runs here already, and drive has one of its own: call it in a plain test (`def`), what is to"
+            " be awaited in its story; or by `await asyncio.to_thread(drive, …)`"
+        )
     given = make()
     manager = given if isinstance(given, Manager) else None
     specs = _specs_of(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from shardsdk import kinds
 from shardsdk.kube.api import ACCESS_REVIEWS
@@ -25,6 +25,10 @@ class RightsLack(AssertionError):
             f"or, where its role is written by hand:\n{rules}"
         )
         self.rights: list[Right] = list(rights)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it is copied and pickled, as by workers of a test run: not by another call, which would lack `rights`."""
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class RightsCheck:

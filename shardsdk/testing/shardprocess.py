@@ -1,4 +1,4 @@
-"""The process of a rig's shard: started, ended, or killed at one of its writes."""
+"""The process of a rig's shard: started, ended, or killed at one of its writes; and what becomes of its objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from shardsdk.events.recorder import EVENTS
 from shardsdk.kube.api import Operation
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
-from shardsdk.protocol.objects import LEASES, GroupResource
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import LEASES, GroupResource, Resource
+from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.processes import Process
 from shardsdk.testing.world import world_in
@@ -88,3 +90,14 @@ class ShardProcess:
         """Callbacks of the event loop go on after a crash."""
         if not self.crashed:
             die(code, why)
+
+
+def move_objects(server: MemoryServer, labels: RingLabels, dead: str, to: str) -> None:
+    """Give the objects of the shard `dead` to the shard `to`, as the sharder does once the lease has run out."""
+    theirs = {"metadata": {"labels": {labels.shard: to, labels.drain: None}}}
+    for resource, objects in list(server.objects.items()):
+        for key, each in list(objects.items()):
+            if (each["metadata"].get("labels") or {}).get(labels.shard) == dead:
+                version = each["apiVersion"].rpartition("/")[2]
+                found = Resource(resource.group, version, resource.resource, each["kind"], bool(key.namespace))
+                server.patch(found, key.name, key.namespace or None, theirs)

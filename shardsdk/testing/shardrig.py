@@ -19,6 +19,7 @@ from shardsdk.kube.definitions import CRDS
 from shardsdk.kube.selectors import Selector
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.timings import LeaseTimings
+from shardsdk.process.checks import check_indexes
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.labels import DRAIN_VALUE, RingLabels, parse_ring_name
 from shardsdk.protocol.objects import LEASES, GroupResource, Resource
@@ -28,7 +29,7 @@ from shardsdk.testing.admission import WebhooksAsked
 from shardsdk.testing.memory import EVERYTHING, Change, MemoryServer, Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.noted import Noted
-from shardsdk.testing.shardprocess import UNSHOWN, ShardProcess
+from shardsdk.testing.shardprocess import UNSHOWN, ShardProcess, move_objects
 from shardsdk.testing.typed import Served, resource_named, schemas_of, shown_as, without_status
 from shardsdk.testing.unchanged import indexing_only
 from shardsdk.testing.virtual import VirtualClock
@@ -123,10 +124,39 @@ class Rig:
             metadata["labels"] = {self.labels_of_ring.shard: self._shard.name, **(metadata.get("labels") or {})}
         return self.server.arrange(resource, {**body, "metadata": metadata})
 
-    def create_child(self, main: Resource, owner: str, resource: Resource, body: Mapping[str, Any]) -> Object:
-        """Create an object that the object `owner` of `main` controls, as this shard would."""
-        reference = controller_reference(main, metadata_of(self.get(main, owner)))
-        metadata = dict(body.get("metadata") or {})
+    @overload
+    def create_child(
+        self,
+        main: Resource | type[Kind],
+        owner: str,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str = NAMESPACE,
+    ) -> Object: ...
+
+    @overload
+    def create_child(
+        self, main: Resource | type[Kind], owner: str, resource: K, *, namespace: str = NAMESPACE
+    ) -> K: ...
+
+    def create_child(
+        self,
+        main: Resource | type[Kind],
+        owner: str,
+        resource: Resource | Kind,
+        body: Mapping[str, Any] | None = None,
+        namespace: str = NAMESPACE,
+    ) -> Any:
+        """Create an object that the object `owner` of `main` controls, as this shard would.
+
+        The owner is in `namespace`, and so is the child unless it says otherwise.
+        """
+        if isinstance(resource, Kind):
+            made = self.create_child(main, owner, resource_of(resource), body_of(resource), namespace)
+            return shown_as(type(resource), made)
+        of_main, body = resource_named(main), body or {}
+        reference = controller_reference(of_main, metadata_of(self.get(of_main, owner, namespace)))
+        metadata = {**({"namespace": namespace} if resource.namespaced else {}), **(body.get("metadata") or {})}
         metadata["labels"] = {self.labels_of_ring.shard: self._shard.name, **(metadata.get("labels") or {})}
         return self.create(resource, {**body, "metadata": {**metadata, "ownerReferences": [reference]}})
 
@@ -211,13 +241,7 @@ class Rig:
         self._shard = self._make_shard(f"shard-{int(dead.name.rpartition('-')[2]) + 1}", self._remake())
         self._shard.start()
         await self.settle()
-        ours = {"metadata": {"labels": {self.labels_of_ring.shard: self._shard.name, self.labels_of_ring.drain: None}}}
-        for resource, objects in list(self.server.objects.items()):
-            for key, each in list(objects.items()):
-                if (each["metadata"].get("labels") or {}).get(self.labels_of_ring.shard) == dead.name:
-                    version = each["apiVersion"].rpartition("/")[2]
-                    found = Resource(resource.group, version, resource.resource, each["kind"], bool(key.namespace))
-                    self.server.patch(found, key.name, key.namespace or None, ours)
+        move_objects(self.server, self.labels_of_ring, dead.name, self._shard.name)
         if self._leads:
             await self.clock.sleep(_TIMINGS.lease_duration)
         await self.settle()
@@ -258,14 +282,20 @@ class Rig:
         return [shown_as(kind, each) for each in self.server.select(resource_named(kind), None, selector)]
 
     @overload
-    def children(self, main: Resource | type[Kind], owner: str, kind: Resource) -> list[Object]: ...
+    def children(
+        self, main: Resource | type[Kind], owner: str, kind: Resource, namespace: str = NAMESPACE
+    ) -> list[Object]: ...
 
     @overload
-    def children(self, main: Resource | type[Kind], owner: str, kind: type[K]) -> list[K]: ...
+    def children(
+        self, main: Resource | type[Kind], owner: str, kind: type[K], namespace: str = NAMESPACE
+    ) -> list[K]: ...
 
-    def children(self, main: Resource | type[Kind], owner: str, kind: Resource | type[Kind]) -> list[Any]:
-        """The objects of a kind that the object `owner` of `main` controls, by name."""
-        uid = metadata_of(self.get(resource_named(main), owner)).uid
+    def children(
+        self, main: Resource | type[Kind], owner: str, kind: Resource | type[Kind], namespace: str = NAMESPACE
+    ) -> list[Any]:
+        """The objects of a kind that the object `owner` of `main`, in `namespace`, controls, by name."""
+        uid = metadata_of(self.get(resource_named(main), owner, namespace)).uid
         found = self.objects(resource_named(kind))
         controllers = ((each, metadata_of(each).controller) for each in found)
         return [shown_as(kind, each) for each, owned in controllers if owned is not None and owned.uid == uid]
@@ -334,13 +364,12 @@ class Rig:
         return self._shard.manager
 
     def _make_shard(self, name: str, specs: Sequence[ControllerSpec[Any]]) -> ShardProcess:
-        election = Election("test", NAMESPACE, identity=f"of {name}", timings=_TIMINGS) if self._leads else None
+        election = Election("test", NAMESPACE, identity=f"of {name}") if self._leads else None
+        of_shard: dict[str, Any] = {"ring": RING, "shard": name, "fenced": True} if self._main else {}
         manager = Manager(
-            RING if self._main else None,
+            **of_shard,
             election=election,
-            shard=name,
             namespace=NAMESPACE,
-            fenced=True,
             timings=_TIMINGS,
             watch_namespace=self._like.watch_namespaces if self._like else None,
         )
@@ -348,6 +377,7 @@ class Rig:
             manager.cached[resource] = indexing_only(settings, self._noted.of_mappings.append)
         for spec in specs:
             manager.add(spec if spec.function is None else self._noted.watched(spec))
+        check_indexes(manager.controllers, manager.cached)  # the log alone would tell
         return ShardProcess(name, manager, self.api, self._others, self._rng)
 
     def _progress(self) -> tuple[int, int, int]:

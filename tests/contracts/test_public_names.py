@@ -1,15 +1,27 @@
-"""The public names are closed: whatever a public signature names can be imported from a place that is public, too."""
+"""The public names are closed: whatever a public signature names can be imported from a place that is public, too.
+
+And the errors among them cross processes, as from the workers of a pool.
+"""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import inspect
+import pickle
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
+
+from shardsdk import Permanent, Retry
+from shardsdk.admission import Denied
+from shardsdk.errors import ApiError, ShardingError
+from shardsdk.protocol.objects import GroupResource
+from shardsdk.rbac import Right
+from shardsdk.testing import RightsLack
 
 #: Modules whose `__all__` is public; docs/sdk/index.md says so.
 PUBLIC = (
@@ -100,3 +112,33 @@ def test_every_name_in_a_public_signature_is_public() -> None:
     known = {id(thing) for _, thing in things}
 
     assert sorted({problem for name, thing in things for problem in private_names(name, thing, known)}) == []
+
+
+class NotIssued(Retry):
+    """One of a user's, which is made in another way."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"certificate {name} is not issued yet", after=30)
+
+
+def every_error() -> Iterator[Exception]:
+    told: dict[type, dict[str, Any]] = {
+        Retry: {"after": 30},
+        Denied: {"field": "spec.html"},
+        Permanent: {"reason": "UnknownRegion", "condition": "Issued"},
+    }
+    answered: dict[str, Any] = {"status": 429, "reason": "TooManyRequests", "retry_after_seconds": 1.5, "said": "later"}
+    raised: dict[type, Exception] = {RightsLack: RightsLack("pages", [Right("get", GroupResource("", "secrets"))])}
+    for _, each in public_things():
+        if inspect.isclass(each) and issubclass(each, ShardingError):
+            yield each("why", **(answered if issubclass(each, ApiError) else told.get(each, {})))
+        elif inspect.isclass(each) and issubclass(each, Exception):
+            yield raised[each]
+    yield NotIssued("web")
+
+
+def test_every_public_error_can_be_copied_and_pickled() -> None:
+    for error in every_error():
+        error.add_note("in a worker")
+        for made in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+            assert (type(made), str(made), made.args, vars(made)) == (type(error), str(error), error.args, vars(error))

@@ -162,7 +162,7 @@ IMPORTS = [
     ("import shardsdk", {"aiohttp", "kubernetes", "prometheus_client", "asyncio", "msgspec"}, 40),
     ("from shardsdk import Context, Manager, Resource, controller_for", {"aiohttp", "kubernetes", "yaml"}, 370),
     (STATEMENTS[FRONT_PAGE], {"aiohttp", "kubernetes", "yaml"}, 405),
-    ("from shardsdk.testing import drive", {"aiohttp", "kubernetes", "yaml", "pytest"}, 425),
+    ("from shardsdk.testing import drive", {"aiohttp", "kubernetes", "yaml", "pytest"}, 430),
     ("import shardsdk; [getattr(shardsdk, name) for name in shardsdk.__all__]", {"kubernetes", "yaml", "pytest"}, 535),
 ]
 

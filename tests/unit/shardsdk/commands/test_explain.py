@@ -343,3 +343,8 @@ def test_no_process_is_one_line_and_exit_code_2(environ: dict[str, str], capsys:
 def test_wrong_usage_says_what_to_give(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *words]) == 2
     assert "give KIND/NAME" in capsys.readouterr().err
+
+
+def test_two_processes_are_not_asked_at_once(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "secret/a", "--address", "127.0.0.1:1", "--pod", "one"]) == 2
+    assert capsys.readouterr().err == "shardsdk: one process is asked: leave out --address or --pod\n"

@@ -177,3 +177,29 @@ def test_what_is_said_about_a_shard_is_refused_where_none_is() -> None:
     write("shared.py", text.format(", sharded=True"))
     _, manager = _load(Options("shared.py", shard="one", restart_grace=0))
     assert manager.shard == "one"
+
+
+def test_an_address_for_webhooks_is_refused_where_there_are_none() -> None:
+    text = (
+        "from shardsdk import Operator\nfrom shardsdk.kinds import Secret\noperator = Operator('sites')\n"
+        "operator.{}(Secret)(lambda given: None)\n"
+    )
+    write("without.py", text.format("reconcile"))
+    with pytest.raises(ConfigurationError, match=r"without\.py has no webhooks: leave out --webhooks, or write"):
+        _load(Options("without.py", webhooks="127.0.0.1"))
+    write("having.py", text.replace("(Secret)(", "(Secret, name='check')(").format("validate"))
+    _load(Options("having.py", webhooks="127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("election='x'", "election='x' is none: write Election"),
+        ("namespace=5", "namespace=5 is no text"),
+        ("watch_namespace=5", "5 cannot be the name of a namespace"),
+    ],
+)
+def test_a_manager_that_is_told_what_cannot_be_is_said_before_anything_is_asked_for(settings: str, says: str) -> None:
+    write("mistaken.py", f"from shardsdk import Manager\nmanager = Manager({settings})\n")
+    with pytest.raises(ConfigurationError, match=says):
+        _load(Options("mistaken.py"))

@@ -44,6 +44,12 @@ def test_its_test_passes_without_a_cluster(project: Path) -> None:
     assert "1 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 
 
+def test_a_kind_that_is_called_like_a_test_is_none(tmp_path: Path) -> None:
+    project = tmp_path / "test-runs"
+    Project.of("test-runs", None, "example.com").write(project)
+    assert "1 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+
+
 def test_its_types_are_right(project: Path) -> None:
     # What mypy knows of the SDK and of others' packages it need not find out anew each time.
     assert "Success" in run(project, "mypy", "--cache-dir", str(ROOT / ".mypy_cache" / "new"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pydantic
@@ -28,6 +28,7 @@ class Span(Model):
 
     start_time: datetime | None = None
     others: list[datetime] = []
+    described: Annotated[datetime | None, msgspec.Meta(description="as it is told")] = None
 
 
 @dataclass
@@ -105,6 +106,7 @@ def test_days_are_keys() -> None:
     [
         (Clock("a", Times({"a": Span(NAIVE)})), "spec.spans.a.startTime"),
         (Clock("a", Times({"a": Span(AWARE, [AWARE, NAIVE])})), r"spec.spans.a.others\[\]"),
+        (Clock("a", Times({"a": Span(described=NAIVE)})), "spec.spans.a.described"),
         (Clock("a", Times(plain=(Plain(NAIVE),))), r"spec.plain\[\].start"),
         (Clock("a", Times(foreign=Foreign(startTime=NAIVE))), "spec.foreign.startTime"),
         (Clock("a", Times(foreign=Foreign(inner={"b": Plain(NAIVE)}))), "spec.foreign.inner.b.start"),

@@ -34,7 +34,7 @@ async def test_the_order_is_explicit_then_environment_then_pod_then_home(tmp_pat
     everything = {"HOME": str(home), "KUBECONFIG": from_environment, **in_cluster(pod)}
     in_pod = {"HOME": str(home), **in_cluster(pod)}
     found = [
-        await load(tmp_path, explicit, environ=everything),
+        await load(tmp_path, Path(explicit), environ=everything),
         await load(tmp_path, environ=everything),
         await load(tmp_path, environ=in_pod),
         await load(tmp_path, environ={"HOME": str(home)}),

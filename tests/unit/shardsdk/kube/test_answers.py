@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from shardsdk.errors import ApiError, BadRequest, Conflict, Invalid, ServerError, may_be_executed
-from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, SAID_MAX_CHARACTERS, Status, Target, explain_status
+from shardsdk.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, ServerError, may_be_executed
+from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, SAID_MAX_CHARACTERS, Status, Target, explain, explain_status
 
 PATCH = Target("patch", resource="secrets", namespace="n", name="s")
 SECRET = {"data": {"p": "aHVudGVyMg==", "q": 'not "base64\\'}, "kind": "Secret", "metadata": {"labels": {"a": "{}"}}}
@@ -124,3 +124,12 @@ def test_another_500_may_have_been_executed(said: str) -> None:
 
 def test_one_that_is_no_500_is_taken_by_its_code() -> None:
     assert type(explained(UNTYPED, 422)) is Invalid
+
+
+@pytest.mark.parametrize(("cause", "namespace"), [("NamespaceTerminating", "n"), ("FieldValueInvalid", "")])
+def test_of_a_namespace_that_is_being_deleted_it_is_said_which_one(cause: str, namespace: str) -> None:
+    details = {"name": "s", "kind": "secrets", "causes": [{"reason": cause, "field": "metadata.namespace"}]}
+    body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no new content", "details": details}
+    error = explain(Target("create", resource="secrets", namespace="n"), 403, json.dumps(body).encode(), {})
+    assert isinstance(error, Forbidden)
+    assert error.terminating == namespace

@@ -15,6 +15,7 @@ from shardsdk.errors import (
     Gone,
     NotFound,
     ServerError,
+    ShardingError,
     StreamInterrupted,
     TooManyRequests,
 )
@@ -51,6 +52,57 @@ async def test_a_missing_permission_is_told_and_waited_for() -> None:
     assert reflector.failure is None
     assert told.story == ["added a@1*"]
     running.cancel()
+
+
+async def test_since_when_it_is_refused_counts_from_the_first_refusal_until_an_attempt_begins() -> None:
+    refused, other = TooManyRequests("slow down", status=429), Forbidden("list configmaps: 403", status=403)
+    since: list[float | None] = []
+    api = ScriptedApi(InstantClock(), [listed(5), StreamInterrupted("broke")], [refused], [other], [refused])
+
+    def note() -> None:
+        asyncio.get_running_loop().call_soon(lambda: since.append(reflector.pauses.refused_since))
+
+    reflector: Reflector[PartialObject] = reflect(api, on_failing=note)[0]
+    running = asyncio.ensure_future(reflector.run())
+    await api.idle.wait()
+    assert since[0] is None
+    first, *later = since[1:]
+    assert first is not None
+    assert [*later, reflector.pauses.refused_since] == [first] * (len(later) + 1)
+    assert api.clock.monotonic() > first
+    running.cancel()
+    async with playing([listed(5), Gone("expired")], [refused], [listed(9), Hold()]) as (_, mine, _told):
+        assert mine.pauses.refused_since is None, "a list that is complete, or a watch that was accepted"
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        ConnectionFailed("refused"),
+        ServerError("list configmaps: 503 without reason: <html>", status=503, said="<html>"),
+        ServerError("list configmaps: 502 without reason: no message", status=502),
+    ],
+    ids=str,
+)
+async def test_no_answer_is_no_refusal_and_what_was_refused_before_it_counts_no_more(away: ShardingError) -> None:
+    """Else one refusal as an outage begins, or a load balancer that answers for the API server, would count it all."""
+    refused = Forbidden("list configmaps: 403", status=403)
+    async with playing([listed(5), Gone("expired")], [refused], [away], [away]) as (_, reflector, _told):
+        assert reflector.pauses.refused_since is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServerError("503 ServiceUnavailable", status=503, reason="ServiceUnavailable"),
+        ServerError("list widgets: 503 without reason", status=503, said="service unavailable"),
+        ServerError("list widgets: 503 without reason", status=503, said="error trying to reach service: refused"),
+    ],
+    ids=lambda error: error.said,
+)
+async def test_that_what_serves_a_group_is_away_is_a_refusal_of_the_api_server(error: ServerError) -> None:
+    async with playing([listed(5), Gone("expired")], [error]) as (_, reflector, _told):
+        assert reflector.pauses.refused_since is not None
 
 
 async def test_that_it_begins_to_fail_is_told_once_for_each_reason() -> None:

@@ -75,6 +75,22 @@ async def test_what_is_shown_is_followed_while_what_was_gained_cannot_be_listed(
         assert mine.failure is None
 
 
+async def test_it_is_refused_for_as_long_as_what_was_gained_is_whatever_is_followed_meanwhile() -> None:
+    slow = TooManyRequests("slow", status=429)
+    first: list[Step] = [added("a", 9, uid=OURS), listed(10), Hold()]
+    async with playing(first, [slow], [bookmark(11)], [slow], [bookmark(12)], part=part()) as (api, mine, _):
+        api.idle.clear()
+        mine.show(LOW | HIGH)
+        began = api.clock.monotonic()
+        await api.idle.wait()
+        assert mine.pauses.refused_since == began
+        api.scripts += [[added("b", 13, uid=GAINED), listed(20)], [bookmark(20), Hold()]]
+        api.idle.clear()
+        mine.restart()
+        await api.idle.wait()
+        assert mine.pauses.refused_since is None
+
+
 async def test_it_fails_as_long_as_what_was_gained_cannot_be_listed_and_says_so_once() -> None:
     failures: list[str] = []
     slow = TooManyRequests("slow", status=429)

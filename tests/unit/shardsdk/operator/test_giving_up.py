@@ -10,7 +10,7 @@ from msgspec import field
 
 from shardsdk import Condition, Context, CustomResource, Model, Operator, Permanent, Retry
 from shardsdk.testing import Rig, drive
-from tests.unit.shardsdk.operator.websites import ConfigMap, Running, Website, WebsiteSpec, WebsiteStatus, site
+from tests.unit.shardsdk.operator.websites import ConfigMap, Running, Website, WebsiteSpec, WebsiteStatus, owe, site
 
 GAVE_UP = (
     "default/home: waits for a change of its spec, or another process; its last reconcile ended with"
@@ -95,6 +95,21 @@ def test_a_time_that_was_asked_for_earlier_does_not_hide_it() -> None:
         assert rig.explain(Website, "home") == "default/home: waits for its next event"
 
     drive(operator, [site()], story)
+
+
+def test_it_says_so_while_it_is_drained_and_cannot_be_given_away_yet() -> None:
+    operator, themes = refusing(sharded=True)
+
+    async def story(rig: Rig) -> None:
+        owe(rig)
+        rig.drain(Website, "home")
+        await rig.settle()
+        rig.patch(Website, "home", {"metadata": {"annotations": {"a": "b"}}})
+        await rig.settle()
+        assert rig.explain(Website, "home").startswith(GAVE_UP)
+        assert themes == ["mars"]
+
+    drive(operator, [MARS], story)
 
 
 def test_it_is_one_line_without_a_stack(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from shardsdk.errors import StreamInterrupted
 from shardsdk.operator.leftovers import PAUSE_SECONDS
 from shardsdk.protocol.objects import PartialObject, Resource
 from shardsdk.testing import Rig, drive
-from tests.unit.shardsdk.operator.websites import Website, WebsiteStatus
+from tests.unit.shardsdk.operator.websites import Website, WebsiteStatus, owe
 
 SINCE = "2020-01-01T00:00:00Z"
 READY = {"type": "Ready", "status": "False", "reason": "UnknownRegion", "message": "no", "lastTransitionTime": SINCE}
@@ -237,6 +237,17 @@ def test_it_is_asked_again_once_the_object_was_another_shards() -> None:
     rig = drive(silent(sharded=True), [left(conditions=[READY])], story)
     assert types(rig) == []
     assert looks(rig) == 2
+
+
+def test_it_is_not_asked_again_while_it_is_drained_and_cannot_be_given_away_yet() -> None:
+    async def story(rig: Rig) -> None:
+        owe(rig)
+        rig.drain(Website, "home")
+        await rig.settle()
+        rig.patch(Website, "home", {"metadata": {"managedFields": [owned(WHOLE)]}})
+        await rig.settle()
+
+    assert types(drive(silent(sharded=True), [left(conditions=[READY])], story)) == ["Ready"]
 
 
 def test_what_another_shard_has_said_after_this_one_is_taken_back() -> None:

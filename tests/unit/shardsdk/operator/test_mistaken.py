@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from shardsdk import ConfigurationError, Context, Operator
+from shardsdk import ConfigurationError, Context, Operator, Scope
 from shardsdk.kube.api import Api
+from shardsdk.process.manager import Manager
+from shardsdk.protocol.objects import GroupResource
 from shardsdk.testing import drive
-from tests.unit.shardsdk.operator.websites import ConfigMap, Deployment, Website, publish, site
+from tests.unit.shardsdk.operator.websites import ConfigMap, Deployment, Secret, Website, publish, site
 
 
 def fails(function: Any, *, owns: Any = (ConfigMap,), says: str) -> None:
@@ -105,3 +107,95 @@ def test_an_operator_that_was_loaded_twice_says_so(monkeypatch: pytest.MonkeyPat
         operator.manager()
     operator.task()(task)
     operator.manager()
+
+
+@pytest.mark.parametrize("scope", ["LEADER", "leader", 1])
+def test_a_scope_that_is_none_is_refused_where_it_is_written(scope: Any) -> None:
+    """Nothing of it would ever run."""
+    operator = Operator("websites")
+    says = rf"has scope={scope!r}, which is no scope: write Scope.SHARDED, Scope.LEADER or Scope.EVERYWHERE"
+    with pytest.raises(ConfigurationError, match=rf"^reconcile\(Website\) {says}"):
+        operator.reconcile(Website, scope=scope)
+    with pytest.raises(ConfigurationError, match=f"^task 'serve' {says}"):
+        operator.task(scope=scope)(serve)
+    with pytest.raises(ConfigurationError, match=f"^task 'serve' {says}"):
+        Manager().run_task(serve, scope=scope)
+
+
+async def serve(api: Api) -> None: ...
+
+
+def test_what_is_to_run_on_shards_is_refused_where_there_are_none() -> None:
+    says = r"has scope=Scope.SHARDED, but operator 'websites' is not sharded: pass sharded=True, or leave out the scope"
+    operator, other = Operator("websites"), Operator("websites")
+    operator.reconcile(Website, scope=Scope.SHARDED)(publish)
+    other.task(scope=Scope.SHARDED)(serve)
+    for made, what in ((operator, "controller 'websites.example.com'"), (other, "task 'serve'")):
+        with pytest.raises(ConfigurationError, match=f"^{what} {says}"):
+            made.manager()
+        with pytest.raises(ConfigurationError, match=f"^{what} {says}"):
+            drive(made)
+    Operator("websites", sharded=True).reconcile(Website, scope=Scope.SHARDED)(publish)
+
+
+def test_a_manager_of_ones_own_may_have_the_ring_that_an_operator_has_not() -> None:
+    operator = Operator("websites")
+    operator.reconcile(Website, owns=[ConfigMap, Deployment], scope=Scope.SHARDED)(publish)
+    manager = Manager("websites")
+    for spec in operator.controllers():
+        manager.add(spec)
+    assert drive(manager, [site()]).objects(ConfigMap)
+
+
+def test_a_kind_is_owned_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"reconcile\(Website\): owns has ConfigMap objects twice: name one"):
+        Operator("websites").reconcile(Website, owns=[ConfigMap, Deployment, ConfigMap])
+
+
+def test_an_index_is_plain_and_has_a_name_of_its_own() -> None:
+    operator = Operator("websites")
+    website = operator.reconcile(Website)(publish)
+
+    async def waits(thing: Any) -> list[str]:
+        return []
+
+    def theme(thing: Any) -> list[str]:
+        return []
+
+    declare: Any
+    for declare in (
+        website.index("theme"), operator.index(ConfigMap, "theme"),
+        lambda index: Manager().cache(ConfigMap.resource, indexes={"theme": index}),
+    ):  # fmt: skip
+        with pytest.raises(ConfigurationError, match=r"the index 'theme' is an async function, .*write a plain one"):
+            declare(waits)
+    operator.index(ConfigMap, "theme")(theme)
+    operator.index(ConfigMap, "theme")(theme)
+    with pytest.raises(ConfigurationError, match="two indexes of ConfigMap are called 'theme': rename one"):
+        operator.index(ConfigMap, "theme")(lambda thing: [])
+
+
+@pytest.mark.parametrize("verb", ["gets", "patches", "watchs", "read", "GET", "get,list", "", "get list", ["get"]])
+def test_what_is_no_verb_is_refused(verb: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^needs\(…\): .* is no verb; there are get, list, watch"):
+        Operator("websites").needs(ConfigMap, verb)
+
+
+@pytest.mark.parametrize(
+    "verb", ["escalate", "bind", "assign", "request-serving-info", "impersonate-on:user-info:list"]
+)
+def test_verbs_beyond_the_usual_ones_are_not(verb: str) -> None:
+    """Whoever serves a group may have verbs of its own."""
+    operator = Operator("websites")
+    operator.needs(GroupResource("rbac.authorization.k8s.io", "roles"), verb)
+    assert [each["verbs"] for each in operator.permissions().objects if each["resources"] == ["roles"]] == [[verb]]
+
+
+def test_who_may_do_everything_with_a_resource_may_do_each_thing() -> None:
+    async def function(ctx: Context[Website]) -> None:
+        await ctx.get(Secret, "a")
+
+    operator = Operator("websites")
+    operator.reconcile(Website)(function)
+    operator.needs(Secret, "*")
+    drive(operator, [site(), Secret("a")])

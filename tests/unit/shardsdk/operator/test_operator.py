@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardsdk import Api, Context, Done, LeaseTimings, Manager, Operator, Scope
+from shardsdk import Api, Context, Done, Manager, Operator, Scope
 from shardsdk.admission import Review
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import ClusterRole, CustomResource, Kind, Namespace, Node, crds_of
@@ -58,12 +58,11 @@ async def serve(api: Api) -> None:
 
 
 def test_unsharded_it_is_elected_by_its_name() -> None:
-    manager = websites().manager(namespace="team", timings=LeaseTimings(60, 40, 8))
+    manager = websites().manager(namespace="team")
 
     assert manager.ring is None
     assert manager.election is not None
     assert (manager.election.name, manager.election.namespace) == ("websites", "team")
-    assert manager.election.timings == LeaseTimings(60, 40, 8)
 
 
 def test_sharded_it_is_a_shard_of_the_ring_of_its_name() -> None:

@@ -118,7 +118,31 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"on": ["patch"]}, 'name some of "create", "update", "delete"'),
     "policy": ({"on_failure": "ignore"}, 'write "Fail" or "Ignore"'),
     "seconds": ({"timeout_seconds": 31}, "use 1 to 30"),
+    "half seconds": ({"timeout_seconds": 2.5}, r"timeout_seconds=2\.5 .* use 1 to 30, in whole seconds"),
+    "no seconds": ({"timeout_seconds": True}, "use 1 to 30"),
     "conditions": ({"match_conditions": "true"}, "takes a list"),
+    "no condition": ({"match_conditions": [True]}, "takes a list"),
+    "condition's name": ({"match_conditions": {"Bad Key": "true"}}, "match_conditions= has one called 'Bad Key'"),
+    "condition's empty name": ({"match_conditions": {"": "true"}}, "match_conditions= has one called ''"),
+    "labels alone": (
+        {"object_selector": {"app": "mine"}},
+        r"object_selector=\{'app': 'mine'\} is no LabelSelector: .*unknown field `app`; write .*matchLabels",
+    ),
+    "labels of namespaces alone": (
+        {"namespace_selector": {"app": "mine"}},
+        "namespace_selector=.* is no LabelSelector",
+    ),
+    "no text": ({"object_selector": {"matchLabels": {"app": 1}}}, r"Expected `str`, got `int`.*matchLabels"),
+    "null": ({"object_selector": {"matchLabels": None}}, "Expected `object`, got `null`"),
+    "selector of another kind": ({"object_selector": "app=mine"}, "is no LabelSelector"),
+    "operator": (
+        {"object_selector": {"matchExpressions": [{"key": "a", "operator": "in"}]}},
+        "Invalid enum value 'in'",
+    ),
+    "expression": (
+        {"object_selector": {"matchExpressions": [{"key": "a", "operator": "Exists", "value": "b"}]}},
+        "unknown field `value`",
+    ),
     "name": ({"name": "no_label"}, "pass name="),
 }
 
@@ -127,6 +151,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_is_refused_where_it_is_written(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Operator("pages").validate(Page, **options)(lambda review: None)
+
+
+def test_selectors_are_kept_as_they_are_written() -> None:
+    operator = Operator("pages")
+    tier = {"key": "tier", "operator": "In", "values": ["web", "api"]}
+    mine = {"matchLabels": {"app": "mine"}, "matchExpressions": [tier, {"key": "off", "operator": "DoesNotExist"}]}
+
+    @operator.validate(ConfigMap, object_selector=mine, namespace_selector={}, match_conditions={"a.b/C_d": "true"})
+    def check(review: Review[ConfigMap]) -> None: ...
+
+    (made,) = operator.webhook_configurations("team")
+    (webhook,) = made["webhooks"]
+    assert (webhook["objectSelector"], webhook["namespaceSelector"]) == (mine, {})
+    assert webhook["matchConditions"][-1] == {"name": "a.b/C_d", "expression": "true"}
 
 
 def test_a_name_is_made_of_the_functions() -> None:

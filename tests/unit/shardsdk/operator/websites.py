@@ -9,6 +9,7 @@ from msgspec import field
 from shardsdk import Condition, Context, Resource
 from shardsdk.kinds import CustomResource, Kind, Model
 from shardsdk.operator import Operator
+from shardsdk.testing import Rig
 
 
 class ConfigMap(Kind):
@@ -83,3 +84,11 @@ def websites(*, sharded: bool = False, prune: bool = False) -> Operator:
     operator = Operator("websites", sharded=sharded)
     operator.reconcile(Website, owns=[ConfigMap, Deployment], prune=prune)(publish)
     return operator
+
+
+def owe(rig: Rig) -> None:
+    """From now on its shard can give nothing away, as if it went on with a dead process's lease."""
+    assert rig._manager._workload is not None
+    for main in rig._manager._workload._resources.values():
+        assert main.drains is not None
+        main.drains._early, main.drains._owed_until = True, rig.clock.monotonic() + 3600

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,10 @@ def controller() -> Any:
     return controller_for(SECRETS).reconcile(lambda context: None)
 
 
+def told(**options: Any) -> Manager:
+    return Manager(**options).add(controller())
+
+
 async def task(api: Api) -> None: ...
 
 
@@ -41,7 +45,8 @@ async def task(api: Api) -> None: ...
         (lambda: Manager().run_task(task, scope=Scope.SHARDED), "no ring"),
         (lambda: Manager("ring").add(controller().on_every_replica()), "nobody reconciles"),
         (lambda: Manager(election=ELECTION).add(controller().on_every_replica()), "nothing to do"),
-        (lambda: Manager(election=Election("")).add(controller()), "has no name"),
+        (lambda: Manager(election=Election("")).add(controller()), "cannot be an election's name"),
+        (lambda: Manager(election=Election("x", "No.Such")).add(controller()), "cannot be the name of a namespace"),
         (lambda: Manager(election=Election("x", identity="", namespace="shards")).add(controller()), "identity"),
         (lambda: Manager("ring", shard="A", namespace="b").add(controller()), "cannot be a shard's name"),
         (
@@ -51,6 +56,29 @@ async def task(api: Api) -> None: ...
             "same Lease",
         ),
         (lambda: shard_of_ring(restart_grace_seconds=-1).add(controller()), "whole seconds"),
+        (lambda: shard_of_ring(restart_grace_seconds="60").add(controller()), "is '60': use whole seconds"),
+        (lambda: told(health_address=18081), 'address 18081 is no text: write it as ":18081"'),
+        (lambda: told(metrics_address=0), 'address 0 is no text: write it as "0"'),
+        (lambda: told(ring=5), "ring=5 is no text"),
+        (lambda: told(ring="ring", shard=5), "shard=5 is no text"),
+        (lambda: told(ring="ring", namespace=5), "namespace=5 is no text"),
+        (lambda: told(program=5), "program=5 is no text"),
+        (lambda: told(context=5), "context=5 is no text"),
+        (lambda: told(watch_namespace=5), "5 cannot be the name of a namespace"),
+        (lambda: told(watch_namespace=["a", 5]), "5 cannot be the name of a namespace"),
+        (lambda: told(watch_namespace=b"ab"), "b'ab' cannot be the name of a namespace"),
+        (lambda: told(election=Election(cast("Any", 5))), "5 cannot be an election's name"),
+        (lambda: told(election=Election("x", cast("Any", 5))), "5 cannot be the name of a namespace"),
+        (lambda: told(election=Election("x", "shards", cast("Any", 5))), "5 cannot be the identity"),
+        (
+            lambda: told(election=Election("x", "shards", on_started=cast("Any", "x"))),
+            "the election has on_started='x', which is no function",
+        ),
+        (lambda: told(grace_seconds="30"), "grace_seconds='30' is no number of seconds"),
+        (lambda: told(election="name"), "election='name' is none: write Election(name)"),
+        (lambda: told(timings=60), "timings=60 are none: write LeaseTimings.of(seconds)"),
+        (lambda: told(election=Election("a", timings=cast("Any", 60))), "timings=60 are none"),
+        (lambda: told(election=Election("Bad Name", "shards")), "'Bad Name' cannot be an election's name"),
     ],
 )  # fmt: skip
 @in_virtual_time
@@ -62,11 +90,38 @@ async def test_what_cannot_work_is_said_in_a_sentence_with_exit_code_2(
     assert "Traceback" not in caplog.text
 
 
-@pytest.mark.parametrize("concurrency", [0, 10_000])
-def test_a_concurrency_that_cannot_be_is_said_when_the_controller_is_added(concurrency: int) -> None:
+@pytest.mark.parametrize("kubeconfig", [3, True, b"config"])
+async def test_a_kubeconfig_that_is_no_path_is_said(kubeconfig: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert await told(kubeconfig=kubeconfig).run_async() is ExitCode.CONFIGURATION
+    assert f"kubeconfig={kubeconfig!r} is no path" in caplog.text
+
+
+@pytest.mark.parametrize("concurrency", [0, 10_000, 2.5, 2.0])
+def test_a_concurrency_that_cannot_be_is_said_when_the_controller_is_added(concurrency: Any) -> None:
     spec = controller_for(SECRETS).options(concurrency=concurrency).reconcile(lambda context: None)
     with pytest.raises(ConfigurationError, match="use 1 to 1000"):
         Manager().add(spec)
+
+
+def test_a_rate_limit_that_is_none_is_said_when_the_controller_is_added() -> None:
+    spec = controller().options(rate_limit=5)
+    with pytest.raises(ConfigurationError, match=r"has rate_limit=5: write RateLimit\(per_second=…\)"):
+        Manager().add(spec)
+
+
+def sharded(spec: Any) -> Any:
+    return replace(spec, scope=Scope.SHARDED)
+
+
+@in_virtual_time
+async def test_what_can_run_nowhere_is_named(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    for manager, named in (
+        (Manager().add(sharded(controller())), "controller 'secrets' is to run under a shard's lease"),
+        (Manager().run_task(task, scope=Scope.SHARDED), "task 'task' is to run under a shard's lease"),
+        (Manager().add(controller().on_leader()), "controller 'secrets' is to run on the leader"),
+    ):
+        assert await manager.run_async(Cluster(clock).replica().world()) is ExitCode.CONFIGURATION
+        assert named in caplog.text
 
 
 @pytest.mark.parametrize("add", [Manager.add_health_check, Manager.add_ready_check])

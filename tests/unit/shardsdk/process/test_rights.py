@@ -1,4 +1,4 @@
-"""A shard that may not read takes no lease, says which rule lacks, and goes on when it is granted."""
+"""A shard that may not read takes no lease, says which rule lacks, and goes on when it is granted; so later on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import Forbidden, ServerError
+from shardsdk.errors import ApiError, ConnectionFailed, Forbidden, ServerError, StreamInterrupted, Unauthorized
 from shardsdk.kube.api import Api, Fence, Selection, T, WatchEvent, WatchOptions
 from shardsdk.lease.leadership import Election
 from shardsdk.lease.shardlease import ShardLease
+from shardsdk.process.checks import check_work
 from shardsdk.process.manager import Manager
+from shardsdk.process.probes import CACHES
 from shardsdk.process.process import ExitCode
 from shardsdk.process.world import World
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
-from shardsdk.reconcile.spec import controller_for
+from shardsdk.reconcile.caches import TELL_SECONDS, UNREAD_SECONDS
+from shardsdk.reconcile.spec import Scope, controller_for
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -32,8 +35,15 @@ class Role:
     def __init__(self, *forbidden: tuple[str, str]) -> None:
         self.forbidden = set(forbidden)
         self.tells = True
+        self.away = False
+        #: In one namespace alone, what each of its lists and watches is answered with.
+        self.answers: dict[str, ApiError] = {}
 
-    def judge(self, verb: str, plural: str) -> None:
+    def judge(self, verb: str, plural: str, namespace: str | None = None) -> None:
+        if (answer := self.answers.get(namespace or "")) is not None:
+            raise answer
+        if self.away:
+            raise ConnectionFailed("connection refused")
         if (verb, plural) in self.forbidden:
             raise Forbidden(f"{verb} {plural}: 403", status=403)
 
@@ -49,13 +59,15 @@ class Restricted(MemoryApi):
         return (verb, resource.resource) not in self.role.forbidden
 
     def read_stream(self, selection: Selection[T], batch: int) -> AsyncIterator[list[T]]:
-        self.role.judge("list", selection.resource.plural)
+        self.role.judge("list", selection.resource.plural, selection.namespace)
         return super().read_stream(selection, batch)
 
     async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
-        self.role.judge("list", selection.resource.plural)
+        self.role.judge("list", selection.resource.plural, selection.namespace)
         self.role.judge("watch", selection.resource.plural)
         async for event in super().read_events(selection, options):
+            if self.role.away:
+                raise StreamInterrupted("broke")
             yield event
 
 
@@ -204,3 +216,122 @@ async def test_a_stop_does_not_wait_for_a_cache_that_is_never_complete(clock: Vi
     assert await process is ExitCode.OK
     assert clock.monotonic() - began < 2
     assert not lease_is_held(server)
+
+
+def seconds_unread(manager: Manager) -> float:
+    return manager.metrics.registry.get_sample_value("shardsdk_unread_seconds", {"resource": "secrets"}) or 0.0
+
+
+@in_virtual_time
+async def test_a_shard_that_may_not_read_any_more_says_so_each_minute_and_is_not_ready(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, role = MemoryServer(), Role()
+    manager = manager_of([])
+    process = asyncio.create_task(manager.run_async(world_of(server, clock, role)))
+    await clock.sleep(5)
+    role.forbidden |= {("list", "secrets"), ("watch", "secrets")}
+    while not seconds_unread(manager):  # a watch goes on that was accepted
+        assert manager._check_caches() is None
+        await clock.sleep(1)
+    await clock.sleep(UNREAD_SECONDS - 5)
+    assert manager._check_caches() is None
+    assert "cannot be read" not in caplog.text
+    await clock.sleep(10)
+    assert manager._check_caches() == "secrets: list secrets: 403"
+    assert manager._check_caches(unread=False) is None, "who answers others is ready"
+    await clock.sleep(10 * TELL_SECONDS)
+    told = [vars(each) for each in caplog.records if "cannot be read" in each.message]
+    assert len(told) in (10, 11)
+    assert all(each["resource"] == "secrets" and each["error"] == "list secrets: 403" for each in told)
+    assert "shardsdk rbac" in told[-1]["remedy"]
+    assert lease_is_held(server), "others may read no more than this one"
+
+    caplog.clear()
+    caplog.set_level("INFO", logger="shardsdk")
+    role.forbidden.clear()
+    await clock.sleep(3 * TELL_SECONDS)
+    assert manager._check_caches() is None
+    assert seconds_unread(manager) == 0
+    assert caplog.text.count("A resource is read again") == 1
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
+async def test_of_several_namespaces_the_one_is_named_that_has_been_refused_for_longest(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    role = Role()
+    manager = Manager(watch_namespace=["blue", "green"]).add(controller_for(SECRETS).reconcile(lambda context: None))
+    process = asyncio.create_task(manager.run_async(world_of(MemoryServer(), clock, role)))
+    await clock.sleep(5)
+    role.answers["green"] = Unauthorized("list secrets green: 401", status=401)
+    await clock.sleep(1000)
+    role.answers["blue"] = Forbidden("list secrets blue: 403", status=403)
+    caplog.clear()
+    await clock.sleep(700)
+    assert manager._check_caches() == "secrets in green: list secrets green: 401"
+    told = [vars(each) for each in caplog.records if "cannot be read" in each.message]
+    assert {(each["namespace"], each["error"]) for each in told} == {("green", "list secrets green: 401")}
+    assert "token" in told[-1]["remedy"]
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
+async def test_of_a_manager_that_has_ended_nothing_is_counted_any_more(clock: VirtualClock) -> None:
+    """Another one may count in the same registry."""
+    role = Role()
+    manager = Manager().add(controller_for(SECRETS).reconcile(lambda context: None))
+    process = asyncio.create_task(manager.run_async(world_of(MemoryServer(), clock, role)))
+    await clock.sleep(5)
+    role.forbidden |= {("list", "secrets"), ("watch", "secrets")}
+    await clock.sleep(1000)
+    assert seconds_unread(manager) > UNREAD_SECONDS
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+    assert seconds_unread(manager) == 0
+    assert manager.metrics._of_caches._caches == {"secrets": []}, "nor is what they held kept"
+
+
+@in_virtual_time
+async def test_whoever_reads_on_every_replica_is_ready_while_the_api_server_is_away(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No restart would help, and replicas that are all not ready serve nobody when it is back."""
+    server, role = MemoryServer(), Role()
+    manager = Manager().add(controller_for(SECRETS).reconcile(lambda context: None))
+    process = asyncio.create_task(manager.run_async(world_of(server, clock, role)))
+    await clock.sleep(5)
+    role.away = True
+    await clock.sleep(1200)
+    assert manager._check_caches() is None
+    assert seconds_unread(manager) == 0
+    assert "cannot be read" not in caplog.text
+    manager.stopping.set()
+    assert await process is ExitCode.OK
+
+
+@in_virtual_time
+async def test_whoever_answers_others_is_ready_though_it_may_not_read_any_more(clock: VirtualClock) -> None:
+    """An operator's webhooks, say: without them what users write would be refused."""
+
+    async def answer(api: Api) -> None:
+        await asyncio.Event().wait()
+
+    for answers in (False, True):
+        server, role = MemoryServer(), Role()
+        manager = manager_of([])
+        if answers:
+            manager.run_task(answer, scope=Scope.EVERYWHERE)
+        world = world_of(server, clock, role)
+        manager._make_checks(world, check_work(manager.controllers, manager._tasks, ring=RING.ring, election=None))
+        process = asyncio.create_task(manager.run_async(world))
+        await clock.sleep(5)
+        role.forbidden |= {("list", "secrets"), ("watch", "secrets")}
+        await clock.sleep(1000)
+        assert seconds_unread(manager) > UNREAD_SECONDS
+        assert (CACHES in await manager._probes.readyz.failing()) is not answers
+        manager.stopping.set()
+        assert await process is ExitCode.OK

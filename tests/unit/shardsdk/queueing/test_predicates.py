@@ -1,10 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
+from shardsdk.errors import ConfigurationError
+from shardsdk.kinds import ConfigMap, Secret
 from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.operator import Operator
 from shardsdk.protocol.objects import ObjectMeta, PartialObject
 from shardsdk.queueing.predicates import (
     Predicate,
@@ -12,6 +16,7 @@ from shardsdk.queueing.predicates import (
     always,
     annotations_changed,
     any_of,
+    check_predicate,
     generation_changed,
     labels_changed,
     negate,
@@ -19,6 +24,9 @@ from shardsdk.queueing.predicates import (
     of_kind,
     per_kind,
 )
+from shardsdk.queueing.sources import Every
+from shardsdk.reconcile.spec import controller_for
+from tests.shard_rig import CONFIGMAPS, SECRETS
 
 
 def change(**changes: Any) -> Delta[PartialObject]:
@@ -72,3 +80,74 @@ def test_each_kind_of_change_may_have_a_predicate_of_its_own(kind: EventKind) ->
 @pytest.mark.parametrize("predicate", [generation_changed, labels_changed, annotations_changed])
 def test_arrivals_pass(predicate: Predicate) -> None:
     assert predicate(arrival())
+
+
+async def waits(delta: Delta[Any]) -> bool:
+    return False
+
+
+def yields(delta: Delta[Any]) -> Iterator[bool]:
+    yield False
+
+
+NO_PREDICATES: list[tuple[Any, str]] = [
+    (waits, "is an async function, but is asked between two events of a watch: write a plain one"),
+    (yields, "^yields has a `yield`"),
+    (of_kind, r"of_kind makes a predicate, and is none itself: call it, as in when=of_kind\(…\)"),
+    (negate, "negate makes a predicate"),
+    (None, "is None, which is no function"),
+    (True, "is True, which is no function"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), NO_PREDICATES)
+def test_what_would_pass_whatever_happens_is_refused_where_it_is_written(given: Any, says: str) -> None:
+    """Something to await, or another predicate, is true."""
+    operator, spec = Operator("secrets"), controller_for(SECRETS)
+    watching = operator.reconcile(Secret)(lambda ctx: None)
+    for write in (
+        lambda: controller_for(SECRETS, when=given),
+        lambda: spec.owns(CONFIGMAPS, when=given),
+        lambda: spec.watches(CONFIGMAPS, lambda thing: [], when=given),
+        lambda: spec.source(Every(60), when=given),
+        lambda: operator.reconcile(ConfigMap, when=given),
+        lambda: watching.watches(ConfigMap, to=lambda thing: [], when=given),
+        lambda: any_of(labels_changed, given),
+        lambda: all_of(given),
+        lambda: negate(given),
+        lambda: per_kind(modified=given),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            write()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: of_kind(cast("Any", "ADDED")),
+            r"of_kind\('ADDED'\) would pass nothing: give kinds of change, as EventKind.ADDED",
+        ),
+        (lambda: of_kind(), r"of_kind\(\) would pass nothing"),
+        (lambda: any_of(), r"any_of\(\) is given no predicates: if that is what is meant, write never"),
+        (lambda: all_of(), r"all_of\(\) is given no predicates: if that is what is meant, write always"),
+    ],
+)
+def test_what_would_pass_nothing_or_everything_is_refused(make: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        make()
+
+
+def test_a_predicate_is_compared_with_nothing() -> None:
+    """One may be an object whose `==` makes something else, as those of query builders do."""
+
+    class Built:
+        def __call__(self, delta: Delta[Any]) -> bool:
+            return True
+
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("neither yes nor no")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    check_predicate(Built())

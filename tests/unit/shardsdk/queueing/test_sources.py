@@ -15,7 +15,7 @@ from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.process.manager import Manager
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.objects import PartialObject
-from shardsdk.queueing.predicates import labels_changed, of_kind
+from shardsdk.queueing.predicates import labels_changed, never, of_kind
 from shardsdk.queueing.queue import Priority
 from shardsdk.queueing.sources import MAX_PUSHED, Every, Feed, RequestSource, Trigger
 from shardsdk.reconcile.spec import ControllerSpec, controller_for
@@ -287,7 +287,7 @@ async def test_what_is_pushed_before_its_controllers_run_each_of_them_gets(clock
     async def also(context: Ctx) -> None:
         before.append(context.name)
 
-    asked = controller_for(SECRETS, when=of_kind()).source(trigger, when=of_kind(EventKind.GENERIC))
+    asked = controller_for(SECRETS, when=never).source(trigger, when=of_kind(EventKind.GENERIC))
     manager = Manager().add(asked.reconcile(replica.note)).add(asked.options(name="second").reconcile(also))
     assert trigger.push(named("a"))
     process = replica.start(manager)

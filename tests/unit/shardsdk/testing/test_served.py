@@ -9,6 +9,7 @@ import pytest
 from shardsdk import Context, CustomResource, Model, Operator, Resource
 from shardsdk.errors import NotServed
 from shardsdk.kinds import ConfigMap, Secret, crd_of
+from shardsdk.kube import answers
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.definitions import CRDS
 from shardsdk.testing import MemoryApi, MemoryServer, Rig, drive
@@ -42,7 +43,7 @@ def looking(operator: Operator) -> list[Any]:
     return got
 
 
-UNSERVED = "the API server does not serve this type; install its CustomResourceDefinition"
+UNSERVED = answers.UNSERVED.removeprefix(" — ")
 
 
 @pytest.mark.parametrize(
