@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
@@ -41,10 +42,37 @@ class Act(Enum):
 
     WAIT = "nothing to do now"
     ACQUIRE = "write ourselves as the holder, conditional on the version we saw"
+    TRY = "ask by a dry run whether that write would be taken; where none is let through, by the write itself"
     CREATE = "create the lease in our name; fails when the shard was faster"
     RENEW = "write ourselves as the holder again"
     GIVE_BACK = "empty the holder"
     DELETE = "delete the lease"
+
+
+class Why(Enum):
+    """Which rule applies; the value says it in words, for the log."""
+
+    NOTHING_KNOWN_LEFT = "no lease, and no object known to carry the shard's label"
+    PRESUMED_HELD = "counts as held until it would have run out"
+    BARRED = "given back for lack of progress a moment ago"
+    NOBODY_READY = "no other shard is ready to take its objects"
+    OBJECTS_LEFT = "its objects are to be moved"
+    HELD = "held by its shard"
+    ABANDONED = "not renewed in time, but no other shard is ready to take its objects"
+    REFUSED = "not renewed in time, but nobody may have been able to write it"
+    SPARED = "not renewed in time, but its shard may not have been able to"
+    RAN_OUT = "not renewed in time"
+    UNKNOWN = "not known yet whether objects carry the shard's label"
+    NOTHING_LEFT = "nobody holds it and nothing is left to move"
+    ORPHANED = "no object carries the shard's label any more"
+    NOBODY_AVAILABLE = "no other shard is left that could take its objects"
+    MOVED = "all its objects have moved"
+    FOUND_EMPTY = "found in our name with nothing left to move"
+    FOUND_UNKNOWN = "found in our name; not known yet whether objects carry the shard's label"
+    FOUND = "found in our name, or our hold has run out"
+    STALLED = "nothing has moved for too long"
+    MOVING = "its objects are still moving"
+    OURS = "we hold it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +95,9 @@ class TakeoverFacts:
 
     `lease` and `state` are `None` where no lease exists.  `presumed_until`:
     until when a lease that nobody seems to hold still counts as held (0: free).
+    `spared_until`: until when its shard, which could not renew it either as far as anybody
+    knows, is given to come back after a write of ours was refused (0: none was; infinity: it still is); once,
+    until it is ready again.
     `hold_until`: end of this leader's own hold, by its last confirmed write (`None`:
     it has none).  `lives_elsewhere`: a shard of this name holds another lease.
     `objects_left`: objects still carry the name (`None`: not known yet).
@@ -78,6 +109,7 @@ class TakeoverFacts:
     lease: LeaseFacts | None
     state: ShardState | None
     presumed_until: float
+    spared_until: float
     hold_until: float | None
     hold_seconds: float
     ready_elsewhere: bool
@@ -104,7 +136,7 @@ class Step:
     """What to do now, why, and when to look again (`None`: when something changes)."""
 
     act: Act
-    reason: str
+    why: Why
     look_again_at: float | None = None
 
 
@@ -171,16 +203,16 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is done in a case for which no rule above this one holds; `reason` is what the log says."""
+    """What is done in a case for which no rule above this one holds."""
 
     when: When
     act: Act
-    reason: str
+    why: Why
     look_again: Moment | None = None
 
     def step(self, case: _Case) -> Step:
         """What to do in this case."""
-        return Step(self.act, self.reason, self.look_again.of(case) if self.look_again is not None else None)
+        return Step(self.act, self.why, self.look_again.of(case) if self.look_again is not None else None)
 
 
 OTHERWISE: Final = When("otherwise", lambda _: True)
@@ -204,6 +236,14 @@ BARRED: Final = When(
     "it was given back for lack of progress a moment ago", lambda case: case.now < case.facts.barred_until
 )
 NOT_OVERDUE: Final = When("the lease is not `uncertain`", lambda case: not _is(State.UNCERTAIN, case))
+REFUSED: Final = When(
+    "a write of it was refused, or not answered, since its shard renewed it",
+    lambda case: case.facts.spared_until == inf,
+)
+SPARED: Final = When(
+    "since one would be taken again, its shard has not had its whole duration to come back",
+    lambda case: case.now < case.facts.spared_until,
+)
 NOBODY_READY: Final = When("no other shard is ready", lambda case: not case.facts.ready_elsewhere)
 NOBODY_AVAILABLE: Final = When("no other shard is available", lambda case: not case.facts.available_elsewhere)
 STALLED: Final = When("nothing has moved for too long", lambda case: case.now >= case.stalled_at)
@@ -211,6 +251,7 @@ RENEWAL_DUE: Final = When("a third of the hold is used up", lambda case: case.no
 
 STATE_CHANGES: Final = Moment("the state may change", lambda case: case.facts.state and case.facts.state.look_again_at)
 NOT_PRESUMED: Final = Moment("it would have run out", lambda case: case.facts.presumed_until)
+NOT_SPARED: Final = Moment("it has had that", lambda case: case.facts.spared_until)
 NOT_BARRED: Final = Moment("it may be acquired again", lambda case: case.facts.barred_until)
 SETTLED: Final = Moment("some seconds after the last move", lambda case: case.settled_at)
 NEXT_DUE: Final = Moment("the next of these is due", lambda case: case.next_due)
@@ -219,40 +260,42 @@ NEXT_DUE: Final = Moment("the next of these is due", lambda case: case.next_due)
 RULES: Final[Mapping[Holder, tuple[Rule, ...]]] = MappingProxyType(
     {
         Holder.ABSENT: (
-            Rule(NOTHING_KNOWN_LEFT, Act.WAIT, "no lease, and no object known to carry the shard's label"),
-            Rule(PRESUMED_HELD, Act.WAIT, "counts as held until it would have run out", NOT_PRESUMED),
-            Rule(BARRED, Act.WAIT, "given back for lack of progress a moment ago", NOT_BARRED),
-            Rule(NOBODY_READY, Act.WAIT, "no other shard is ready to take its objects"),
-            Rule(OTHERWISE, Act.CREATE, "its objects are to be moved"),
+            Rule(NOTHING_KNOWN_LEFT, Act.WAIT, Why.NOTHING_KNOWN_LEFT),
+            Rule(PRESUMED_HELD, Act.WAIT, Why.PRESUMED_HELD, NOT_PRESUMED),
+            Rule(BARRED, Act.WAIT, Why.BARRED, NOT_BARRED),
+            Rule(NOBODY_READY, Act.WAIT, Why.NOBODY_READY),
+            Rule(OTHERWISE, Act.CREATE, Why.OBJECTS_LEFT),
         ),
         Holder.SHARD: (
-            Rule(NOT_OVERDUE, Act.WAIT, "held by its shard", STATE_CHANGES),
-            Rule(NOBODY_READY, Act.WAIT, "not renewed in time, but no other shard is ready to take its objects"),
-            Rule(OTHERWISE, Act.ACQUIRE, "not renewed in time"),
+            Rule(NOT_OVERDUE, Act.WAIT, Why.HELD, STATE_CHANGES),
+            Rule(NOBODY_READY, Act.WAIT, Why.ABANDONED),
+            Rule(REFUSED, Act.TRY, Why.REFUSED),
+            Rule(SPARED, Act.WAIT, Why.SPARED, NOT_SPARED),
+            Rule(OTHERWISE, Act.ACQUIRE, Why.RAN_OUT),
         ),
         Holder.OTHER: (
-            Rule(UNKNOWN, Act.WAIT, "not known yet whether objects carry the shard's label", STATE_CHANGES),
-            Rule(EMPTY_AND_RECENT, Act.WAIT, "nobody holds it and nothing is left to move", STATE_CHANGES),
-            Rule(PRESUMED_HELD, Act.WAIT, "counts as held until it would have run out", NOT_PRESUMED),
-            Rule(EMPTY, Act.DELETE, "no object carries the shard's label any more"),
-            Rule(BARRED, Act.WAIT, "given back for lack of progress a moment ago", NOT_BARRED),
-            Rule(NOBODY_READY, Act.WAIT, "no other shard is ready to take its objects"),
-            Rule(OTHERWISE, Act.ACQUIRE, "its objects are to be moved"),
+            Rule(UNKNOWN, Act.WAIT, Why.UNKNOWN, STATE_CHANGES),
+            Rule(EMPTY_AND_RECENT, Act.WAIT, Why.NOTHING_LEFT, STATE_CHANGES),
+            Rule(PRESUMED_HELD, Act.WAIT, Why.PRESUMED_HELD, NOT_PRESUMED),
+            Rule(EMPTY, Act.DELETE, Why.ORPHANED),
+            Rule(BARRED, Act.WAIT, Why.BARRED, NOT_BARRED),
+            Rule(NOBODY_READY, Act.WAIT, Why.NOBODY_READY),
+            Rule(OTHERWISE, Act.ACQUIRE, Why.OBJECTS_LEFT),
         ),
         Holder.FOUND: (
-            Rule(NOBODY_AVAILABLE, Act.GIVE_BACK, "no other shard is left that could take its objects"),
-            Rule(EMPTY_AND_SETTLED, Act.GIVE_BACK, "all its objects have moved"),
-            Rule(EMPTY, Act.WAIT, "found in our name with nothing left to move", SETTLED),
-            Rule(UNKNOWN, Act.WAIT, "found in our name; not known yet whether objects carry the shard's label"),
-            Rule(BARRED, Act.WAIT, "given back for lack of progress a moment ago", NOT_BARRED),
-            Rule(OTHERWISE, Act.RENEW, "found in our name, or our hold has run out"),
+            Rule(NOBODY_AVAILABLE, Act.GIVE_BACK, Why.NOBODY_AVAILABLE),
+            Rule(EMPTY_AND_SETTLED, Act.GIVE_BACK, Why.MOVED),
+            Rule(EMPTY, Act.WAIT, Why.FOUND_EMPTY, SETTLED),
+            Rule(UNKNOWN, Act.WAIT, Why.FOUND_UNKNOWN),
+            Rule(BARRED, Act.WAIT, Why.BARRED, NOT_BARRED),
+            Rule(OTHERWISE, Act.RENEW, Why.FOUND),
         ),
         Holder.OURS: (
-            Rule(NOBODY_AVAILABLE, Act.GIVE_BACK, "no other shard is left that could take its objects"),
-            Rule(EMPTY_AND_SETTLED, Act.GIVE_BACK, "all its objects have moved"),
-            Rule(STALLED, Act.GIVE_BACK, "nothing has moved for too long"),
-            Rule(RENEWAL_DUE, Act.RENEW, "its objects are still moving"),
-            Rule(OTHERWISE, Act.WAIT, "we hold it", NEXT_DUE),
+            Rule(NOBODY_AVAILABLE, Act.GIVE_BACK, Why.NOBODY_AVAILABLE),
+            Rule(EMPTY_AND_SETTLED, Act.GIVE_BACK, Why.MOVED),
+            Rule(STALLED, Act.GIVE_BACK, Why.STALLED),
+            Rule(RENEWAL_DUE, Act.RENEW, Why.MOVING),
+            Rule(OTHERWISE, Act.WAIT, Why.OURS, NEXT_DUE),
         ),
     }
 )

@@ -1,4 +1,4 @@
-"""The only code that writes labels.
+"""The only code of the leader that writes labels; `kubectl sharding cleanup` takes them off where no ring is.
 
 Does: find the fence that a write needs, bound the writes under way, patch the
 labels of one object in the version that was decided by, and note what came of
@@ -21,7 +21,7 @@ from sharder.core.decisions import Decision
 from sharder.core.membership import Membership
 from sharder.core.ringspec import Role
 from sharder.placement.followers import Follower
-from sharder.placement.rejections import Refusals
+from sharder.placement.rejections import Refusals, Undone
 from sharder.placement.slots import MAX_WRITES, WRITE_SECONDS, Slots
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
@@ -39,7 +39,7 @@ from shardsdk.errors import (
 from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Fence, PatchKind
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.objects import SlimMeta, SlimObject
+from shardsdk.protocol.objects import GroupResource, SlimMeta, SlimObject
 
 
 class LabelWriter:
@@ -133,6 +133,10 @@ class LabelWriter:
         self._note(key, resource, Decision.ASSIGN if shard is None else Decision.MOVE)
         return answer
 
+    def is_refused_lately(self, kind: GroupResource) -> bool:
+        """Whether the API server has refused to change some object of this resource in the last minutes."""
+        return self.refusals.any_lately_of(kind, self._lead.clock.monotonic())
+
     async def may_assign(self, resource: RingResource, meta: SlimMeta, target: str) -> bool:
         """Whether the API server lets the object be given to `target`, as a dry run tells; False is noted as a refusal.
 
@@ -207,6 +211,11 @@ class LabelWriter:
         more_follows: bool = False,
     ) -> SlimObject:
         membership = decided_by or self._members.membership
+        again = Undone(
+            meta.resource_version, patch["metadata"]["labels"], not self._is_there(meta.label(self._labels.shard))
+        )
+        self.refusals.check_undone(resource, meta, again, self._lead.clock.monotonic())
+        undone: Undone | None = None
         try:
             async with self._slots.of(resource.subject.resource.group_resource):
                 if self._members.membership != membership:
@@ -216,9 +225,12 @@ class LabelWriter:
                 if follower is not None:
                     follower.send()
                 answer = await self._send(resource, meta, patch, fences)
+            if (version := answer.metadata.resource_version) != meta.resource_version:
+                undone = again._replace(version=version)
             self._check_taken(meta, patch, answer.metadata)
         except ShardingError as error:
-            self.refusals.note(resource, meta, patch, error, self._lead.clock.monotonic())
+            now = self._lead.clock.monotonic()
+            self.refusals.note(resource, meta, patch, error, now, undone=undone)
             raise
         if not more_follows:  # else the write that follows shows whether the object changes hands
             self.refusals.forget(resource, meta, self._lead.clock.monotonic())

@@ -219,12 +219,16 @@ class Reconciler:
     async def _may_go_along(self, owner: RingResource, meta: SlimMeta, target: str) -> bool:
         """Whether what an owner controls may be given to `target`, of kinds for which the right to patch is not enough.
 
-        Of no other is anything asked, and of children that no watch has shown by now it is taken for granted.
+        And of those of which something was refused lately.  Of no other is anything asked, and of children that no
+        watch has shown by now it is taken for granted.
         """
         main = owner.subject.main
-        granting = {each for each in main.controlled if rights_to_grant((each.group_resource,))}
-        for child, each in self._families.known(main, meta) if granting else ():
-            if child.subject.resource in granting and not await self._writer.may_assign(child, each, target):
+        kinds = [each.group_resource for each in main.controlled]
+        doubtful = {each for each in kinds if rights_to_grant((each,)) or self._writer.is_refused_lately(each)}
+        for child, each in self._families.known(main, meta) if doubtful else ():
+            if child.subject.resource.group_resource not in doubtful:
+                continue
+            if not await self._writer.may_assign(child, each, target):
                 return False
         return True
 

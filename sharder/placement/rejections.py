@@ -10,7 +10,7 @@ policy refuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from sharder.backlog.objects import RingResource
@@ -45,7 +45,8 @@ PROBE_SECONDS: Final = 60.0
 LINE_SECONDS: Final = 10.0
 #: Between two times that everything is tried which was refused, since something of it goes through.
 RETRY_SECONDS: Final = 1.0
-#: Before what takes several writes is begun again of which one was refused.
+#: Before what takes several writes is begun again of which one was refused, and what was written and undone: those
+#: writes come back by the watch.
 PAUSE_SECONDS: Final = 20.0
 #: Between two pieces of news about one ring.
 TELL_SECONDS: Final = 60.0
@@ -56,6 +57,24 @@ MAX_COUNTED: Final = 10_000
 LATELY_SECONDS: Final = 180.0
 
 
+class Undone(NamedTuple):
+    """A patch that is taken and undone: the `version` of the object then, and the labels that it is to have.
+
+    `gone`: it is on a shard that is not available.
+    """
+
+    version: str
+    labels: Mapping[str, str | None]
+    gone: bool
+
+
+class _Last(NamedTuple):
+    """When a patch of an object was refused last; `undone`: which was taken and undone."""
+
+    at: float
+    undone: Undone | None
+
+
 class Refusals:
     """What was refused of one ring's objects since it was last told, and not taken since."""
 
@@ -63,8 +82,10 @@ class Refusals:
         self._labels = labels
         self._first: Refused | None = None
         self._objects: set[tuple[GroupResource, str, str]] = set()
-        #: When each was refused last, the longest ago first.
-        self._refused_at: dict[tuple[GroupResource, str, str], float] = {}
+        #: Of each the last time, the longest ago first.
+        self._refused: dict[tuple[GroupResource, str, str], _Last] = {}
+        #: By resource: when one of its objects was refused last, or has failed for long.
+        self._resources: dict[GroupResource, float] = {}
         self._news = AtMostEvery(TELL_SECONDS)
         self._lines = AtMostEvery(LINE_SECONDS)
         self._retries = AtMostEvery(RETRY_SECONDS)
@@ -87,14 +108,28 @@ class Refusals:
 
     def any_lately(self, now: float) -> bool:
         """Whether the API server refuses to change some object, as far as its last answers tell."""
-        while self._refused_at and next(iter(self._refused_at.values())) <= now - LATELY_SECONDS:
-            del self._refused_at[next(iter(self._refused_at))]
-        return bool(self._refused_at) or self._failed_at > now - LATELY_SECONDS
+        while self._refused and next(iter(self._refused.values())).at <= now - LATELY_SECONDS:
+            del self._refused[next(iter(self._refused))]
+        return bool(self._refused) or self._failed_at > now - LATELY_SECONDS
+
+    def any_lately_of(self, listed: GroupResource, now: float) -> bool:
+        """Whether it refuses to change some object of this resource, though it may let others of it be changed."""
+        return self._resources.get(listed, float("-inf")) > now - LATELY_SECONDS
 
     def note(
-        self, resource: RingResource, meta: SlimMeta, patch: Mapping[str, Any], error: ShardingError, now: float
+        self,
+        resource: RingResource,
+        meta: SlimMeta,
+        patch: Mapping[str, Any],
+        error: ShardingError,
+        now: float,
+        *,
+        undone: Undone | None = None,
     ) -> None:
-        """`patch` of the object was answered by `error`; what a retry may mend is none of ours until it lasts."""
+        """`patch` of the object was answered by `error`; what a retry may mend is none of ours until it lasts.
+
+        `undone`: it was taken, and the object has its labels as before.
+        """
         listed = resource.subject.resource.group_resource
         key = _key_of(resource, meta)
         if isinstance(error, FAILING):
@@ -110,10 +145,11 @@ class Refusals:
             self._first = Refused(listed, meta.namespace, meta.name, wanted, str(error), 0, failing)
         if len(self._objects) < MAX_COUNTED:
             self._objects.add(key)
+        self._resources[listed] = now
         if isinstance(error, FAILING):
             self._failed_at = now  # no object is known to stay as it is: what nobody answered may be executed
-        elif self._refused_at.pop(key, None) is not None or len(self._refused_at) < MAX_COUNTED:
-            self._refused_at[key] = now
+        elif self._refused.pop(key, None) is not None or len(self._refused) < MAX_COUNTED:
+            self._refused[key] = _Last(now, undone)
         for tell in self.when_noted:
             tell()
 
@@ -128,21 +164,32 @@ class Refusals:
 
     def has_object(self, resource: RingResource, meta: SlimMeta) -> bool:
         """Whether the last patch of this object was refused."""
-        return _key_of(resource, meta) in self._refused_at
+        return _key_of(resource, meta) in self._refused
 
     def check_pause(self, resource: RingResource, meta: SlimMeta, now: float) -> None:
         """Raises: Invalid, where a patch of this object was refused a moment ago."""
-        at = self._refused_at.get(_key_of(resource, meta))
-        if at is not None and now - at < PAUSE_SECONDS:
-            error = Invalid(f"patch {meta.name}: it was refused {now - at:.0f} s ago, and is tried again after a while")
+        last = self._refused.get(_key_of(resource, meta))
+        if last is not None and now - last.at < PAUSE_SECONDS:
+            ago = f"{now - last.at:.0f} s ago"
+            error = Invalid(f"patch {meta.name}: it was refused {ago}, and is tried again after a while")
             self._errors.add(error)
             raise error
+
+    def check_undone(self, resource: RingResource, meta: SlimMeta, again: Undone, now: float) -> None:
+        """Raises: Invalid, where this very patch of the object as it is was undone a moment ago.
+
+        Whoever undoes it, and writes something into it each time, would be answered by another patch each time.  Of
+        another patch that says nothing, nor of any once the object's shard is gone: it waits for that one.
+        """
+        last = self._refused.get(_key_of(resource, meta))
+        if last is not None and last.undone == again:
+            self.check_pause(resource, meta, now)
 
     def forget(self, resource: RingResource, meta: SlimMeta, now: float) -> None:
         """A patch of the object was taken: whatever was refused of it is no news any more."""
         listed, key, first = resource.subject.resource.group_resource, _key_of(resource, meta), self._first
         self._objects.discard(key)
-        self._refused_at.pop(key, None)
+        self._refused.pop(key, None)
         if first is not None and (first.resource, first.namespace, first.name) == key:
             self._first = None  # whatever else is refused still will be refused again, and then is told
         if self._probes.get(listed, ())[:2] == (meta.namespace, meta.name):

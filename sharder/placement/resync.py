@@ -301,7 +301,7 @@ class Resync:
         if errors:
             raise errors[0]
         if which.namespace is None:
-            self._counters.resynced(self._scope.name, objects, misplaced, self._clock.monotonic() - started)
+            self._counters.resynced(self._scope.name, objects, self._clock.monotonic() - started)
         return misplaced
 
     def _joins(self) -> bool:

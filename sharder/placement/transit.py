@@ -10,10 +10,13 @@ become free: as many as let an owner be without a shard for a fraction of a seco
 on a machine that has nothing else to do and on one that is overloaded.
 
 No shard gets more than its share of the places, nor two of one resource while others
-have none, so one that hangs stops the moves of no other.  An object that has not got
-on for `OVERDUE_SECONDS` (its reconcile takes long, or some of its children cannot be
-written) is overdue: it keeps its place, but others need not wait until it is faster.
-What nobody ever had and cannot be placed gives its place back by then.
+have none, so one that hangs stops the moves of no other.  Nor does a namespace get many
+more places than it leaves to others, for there may be a policy by which nothing gets on
+there; and a shard that acknowledges nothing in one is asked for no more of it.
+
+An object that has not got on for `OVERDUE_SECONDS` (its reconcile takes long, or some of
+its children cannot be written) is overdue: it keeps its place, but others need not wait
+until it is faster.  What nobody ever had and cannot be placed gives its place back by then.
 
 Refuses: to write or to read; workers do, once they have a place.
 """
@@ -39,6 +42,8 @@ SOON_SECONDS: Final = 0.25
 #: What one object that waited takes off the number of places, and what a whole round of others adds to it.
 STEP_DOWN: Final = 0.25
 STEP_UP: Final = 4.0
+#: Drains of one shard in one namespace that became overdue, with none acknowledged since: no more go there.
+MAX_SILENT: Final = 4
 
 #: Resource (by index) and shard: what drains of one resource by one shard have in common.  Lanes take turns.
 Lane = tuple[int, str]
@@ -58,6 +63,65 @@ class Passage:
     begun: bool
     moves: bool = True
     in_hand: bool = False
+
+
+class _Waiting:
+    """Objects that wait for a place; in each lane the namespaces take turns."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._lanes: dict[Lane, dict[str, dict[ItemKey, SlimObject]]] = {}
+
+    def __len__(self) -> int:
+        return self._number
+
+    def lanes(self) -> list[Lane]:
+        """Those in which something waits."""
+        return list(self._lanes)
+
+    def has_others(self, namespace: str) -> bool:
+        """Whether something waits that is in another namespace."""
+        return any(each != namespace for namespaces in self._lanes.values() for each in namespaces)
+
+    def put(self, lane: Lane, key: ItemKey, obj: SlimObject) -> None:
+        """Have an object wait behind those of its lane and namespace; with what was last seen of it."""
+        namespace = self._lanes.setdefault(lane, {}).setdefault(key.namespace, {})
+        self._number += key not in namespace
+        namespace[key] = obj
+
+    def take(self, lane: Lane, allowed: Callable[[Lane, str], bool]) -> tuple[ItemKey, SlimObject] | None:
+        """The next of a lane, of the first of its namespaces that is `allowed`; lane and namespace queue up anew."""
+        namespaces = self._lanes[lane]
+        found = next((each for each in namespaces if allowed(lane, each)), None)
+        if found is None:
+            return None
+        objects = namespaces.pop(found)
+        key = next(iter(objects))
+        obj = objects.pop(key)
+        self._number -= 1
+        if objects:
+            namespaces[found] = objects
+        del self._lanes[lane]
+        if namespaces:
+            self._lanes[lane] = namespaces
+        return key, obj
+
+    def forget(self, key: ItemKey) -> None:
+        """An object waits no longer, whichever shard it was to leave."""
+        for lane in [lane for lane in self._lanes if lane[0] == key.resource]:
+            namespaces = self._lanes[lane]
+            objects = namespaces.get(key.namespace, {})
+            if objects.pop(key, None) is None:
+                continue
+            self._number -= 1
+            if not objects:
+                del namespaces[key.namespace]
+            if not namespaces:
+                del self._lanes[lane]
+
+    def drop(self, lane: Lane) -> None:
+        """Nothing of a lane waits any longer."""
+        self._number -= sum(map(len, self._lanes.pop(lane).values()))
 
 
 class Transit:
@@ -92,7 +156,11 @@ class Transit:
         self._asked: Counter[Lane] = Counter()
         self._late = 0
         self._held: Counter[Lane] = Counter()
-        self._waiting: dict[Lane, dict[ItemKey, SlimObject]] = {}
+        #: By resource, shard (`None`: they were let go) and namespace.
+        self._held_in: Counter[tuple[int, str | None, str]] = Counter()
+        #: By resource, shard and namespace: how many became overdue since one was acknowledged.
+        self._silent: Counter[tuple[int, str, str]] = Counter()
+        self._waiting = _Waiting()
         #: Since when those that their shard has let go were not seen to be unassigned.
         self._unseen: dict[ItemKey, float] = {}
 
@@ -102,7 +170,7 @@ class Transit:
     @property
     def waiting(self) -> int:
         """How many objects wait for a place."""
-        return sum(map(len, self._waiting.values()))
+        return len(self._waiting)
 
     # -- asking for a place ------------------------------------------------
 
@@ -114,13 +182,13 @@ class Transit:
         passage = self._find(key)
         if passage is None:
             lane = key.resource, shard
-            if not self._has_place(lane):
-                self._waiting.setdefault(lane, {})[key] = obj
+            if not (self._has_place(lane) and self._is_fair(lane, key.namespace)):
+                self._waiting.put(lane, key, obj)
                 return False
             passage = Passage(shard, self._clock.monotonic(), begun=False)
             self._put(key, passage)
         passage.in_hand = not passage.begun
-        self._forget_waiting(key)
+        self._waiting.forget(key)
         return True
 
     def leave_unless_begun(self, key: ItemKey) -> None:
@@ -156,7 +224,7 @@ class Transit:
     def leave(self, key: ItemKey) -> None:
         """It has a shard again, or is gone."""
         self._unseen.pop(key, None)
-        self._forget_waiting(key)
+        self._waiting.forget(key)
         passage = self._find(key)
         if passage is not None:
             if passage.shard is None and passage.moves:
@@ -174,8 +242,8 @@ class Transit:
     def set_shards(self, available: frozenset[str]) -> None:
         """Only these are asked for anything; what is with others does not drain, it is stranded."""
         self._shards = available
-        for lane in [lane for lane in self._waiting if lane[1] not in available]:
-            del self._waiting[lane]
+        for lane in [lane for lane in self._waiting.lanes() if lane[1] not in available]:
+            self._waiting.drop(lane)
         for key in [key for passages in (self._fresh, self._overdue) for key, each in passages.items()
                     if each.shard is not None and each.shard not in available]:  # fmt: skip
             self._drop(key)
@@ -203,6 +271,8 @@ class Transit:
             if passage.shard is not None:
                 self._asked[key.resource, passage.shard] -= 1
                 self._late += 1
+                if passage.begun:
+                    self._silent[key.resource, passage.shard, key.namespace] += 1
         self.admit()
 
     # -- inside ------------------------------------------------------------
@@ -212,24 +282,32 @@ class Transit:
         more = True
         while more:
             more = False
-            for lane in list(self._waiting):
+            for lane in self._waiting.lanes():
                 if not self._has_place(lane):
                     continue
-                waiting = self._waiting.pop(lane)
-                key, obj = next(iter(waiting.items()))
-                del waiting[key]
-                if waiting:
-                    self._waiting[lane] = waiting
+                taken = self._waiting.take(lane, self._is_fair)
+                if taken is None:
+                    continue
+                key, obj = taken
                 self._put(key, Passage(lane[1], self._clock.monotonic(), begun=False))
                 self._go(key, obj)
                 more = True
 
+    @property
+    def _number(self) -> int:
+        return max(len(self._shards), 1)
+
+    @property
+    def _share(self) -> int:
+        """How many of the places one shard gets of one resource."""
+        return max(self._places // self._number, 1)
+
     def _has_place(self, lane: Lane) -> bool:
         if lane[0] not in self._open or not self._ready(lane[0]):
             return False
-        number, held = max(len(self._shards), 1), self._held.get(lane, 0)
+        number, held = self._number, self._held.get(lane, 0)
         used = int(self._used) if self._paced(lane[0]) else self._places
-        if self._asked[lane] >= max(used // number, 1) or held >= max(self._places // number, 1):
+        if self._asked[lane] >= max(used // number, 1) or held >= self._share:
             return False
         free = self._places - len(self)
         if free <= 0:
@@ -237,6 +315,21 @@ class Transit:
             return self._late >= self._places and not (self._fresh or held)
         without = self._resources * number - len(self._held)
         return len(self._fresh) < max(used, 1) and (not held or free > without)
+
+    def _is_fair(self, lane: Lane, namespace: str) -> bool:
+        """Whether a namespace has no more of the places than it leaves free, and its shard seems to answer there.
+
+        Of those of the lane; and of all, with what was let go, while another namespace waits for some.
+        """
+        (resource, shard), held_in = lane, self._held_in
+        if self._silent[resource, shard, namespace] >= MAX_SILENT:
+            return False
+        if held_in[resource, shard, namespace] > self._share - self._held.get(lane, 0):
+            return False
+        free = self._places - len(self)
+        if free <= 0:  # one goes after the other: beside those that hang, no more are let go than there are places
+            free += self._held.total()
+        return free > 0 and (held_in[resource, None, namespace] <= free or not self._waiting.has_others(namespace))
 
     def _adapt(self, unowned_seconds: float) -> None:
         if unowned_seconds > SOON_SECONDS:
@@ -249,6 +342,7 @@ class Transit:
 
     def _put(self, key: ItemKey, passage: Passage) -> None:
         self._fresh[key] = passage
+        self._held_in[key.resource, passage.shard, key.namespace] += 1
         if passage.shard is not None:
             self._asked[key.resource, passage.shard] += 1
             self._held[key.resource, passage.shard] += 1
@@ -258,16 +352,16 @@ class Transit:
         if passage is None:
             return
         del (self._fresh if fresh else self._overdue)[key]
+        among = key.resource, passage.shard, key.namespace
+        self._held_in[among] -= 1
+        if not self._held_in[among]:
+            del self._held_in[among]
         if passage.shard is not None:
             lane = key.resource, passage.shard
+            if passage.begun:
+                self._silent.pop((*lane, key.namespace), None)
             self._held[lane] -= 1
             self._asked[lane] -= fresh
             self._late -= not fresh
             if not self._held[lane]:
                 del self._held[lane]
-
-    def _forget_waiting(self, key: ItemKey) -> None:
-        for lane in [lane for lane in self._waiting if lane[0] == key.resource and key in self._waiting[lane]]:
-            del self._waiting[lane][key]
-            if not self._waiting[lane]:
-                del self._waiting[lane]

@@ -13,26 +13,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.core.proven_time import are_slow, tolerated_gap
 from sharder.takeover.fences import CommitProof
 from shardsdk.errors import ShardingError
 from shardsdk.events.recorder import EventType, Regarding
+from shardsdk.lease.election import Recorder
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 
 log = logging.getLogger(__name__)
 
 SUSPENDED = "CrashDetectionSuspended"
 RESUMED = "CrashDetectionResumed"
-
-
-class Recorder(Protocol):
-    """Writes Events."""
-
-    def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
-        """Have an Event written; never fails, never waits."""
 
 
 class Detection:

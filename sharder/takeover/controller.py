@@ -20,7 +20,7 @@ from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.membership import Membership
 from sharder.core.observed import ObservedLease
 from sharder.core.shards import LeaseFacts, ShardState, State, classify
-from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, decide_takeover, hold_seconds
+from sharder.core.takeover import Act, Limits, Step, TakeoverFacts, Why, decide_takeover, hold_seconds
 from sharder.takeover.facts import (
     WorkLeft,
     lease_keys,
@@ -271,7 +271,7 @@ class TakeoverController:
             record.missing_since = record.missing_since or self._clock.monotonic()
         facts = self._facts(snapshot, key, seen)
         step = decide_takeover(facts, self._counted(self._clock.monotonic()), self._limits)
-        self._records.decided(key, facts, step.act)
+        self._records.decided(key, facts, step)
         if step.act is Act.WAIT and seen is not None and facts.state is not None:
             # Any other act writes the lease itself; two writes would cross each other.
             await self._writer.show_state(record, seen.lease, self._shown(shard, facts.state.state))
@@ -286,7 +286,8 @@ class TakeoverController:
 
     def _look_again(self, key: LeaseKey, moment: float) -> None:
         now = self._clock.monotonic()
-        pause = max(moment - now, MIN_LOOK_SECONDS if self._counted(now) == now else UNPROVEN_LOOK_SECONDS)
+        counts = min(self._counted(now), self._proof.known_until()) >= now
+        pause = max(moment - now, MIN_LOOK_SECONDS if counts else UNPROVEN_LOOK_SECONDS)
         self._records.of(key).looks_at = now + pause
         self._queue.add_after(key, pause)
 
@@ -304,9 +305,9 @@ class TakeoverController:
             case Act.RENEW if self._records.of(key).held:
                 if not await self._renew(key):
                     self._again(key)
-            case Act.ACQUIRE | Act.RENEW | Act.CREATE:
+            case Act.ACQUIRE | Act.TRY | Act.RENEW | Act.CREATE:
                 if await self._take(snapshot, key, seen):
-                    log.info("took over lease", extra={"ring": self._ring, "shard": key[1], "reason": step.reason})
+                    log.info("took over lease", extra={"ring": self._ring, "shard": key[1], "reason": step.why.value})
                     self._on_takeover()
                     self._announce(key, self._records.of(key))
                 else:
@@ -327,15 +328,15 @@ class TakeoverController:
         found = await self._writer.find_all(shard)
         snapshot = self._snapshot() or snapshot  # a lease that has come meanwhile is known
         if (unknown := unknown_lease(snapshot, shard, seen, found)) is not None:
-            # A shard that lives under it keeps what it has.
             self._cache.relist_leases(f"{unknown} is not known")
-            return False
+            return False  # a shard that lives under it keeps what it has
         record.taken = name_taken(snapshot, shard, found)
         if record.taken:
             raise ConfigurationError(record.taken)
         if seen is not None:
+            take = self._writer.may_acquire if record.act is Act.TRY else self._writer.acquire
             async with record.lock:
-                return await self._writer.acquire(record, seen.lease, hold_seconds(seen.facts, self._limits))
+                return await take(record, seen.lease, hold_seconds(seen.facts, self._limits))
         return await self._placeholders.create(snapshot, shard)
 
     async def _renew(self, key: LeaseKey) -> bool:
@@ -346,15 +347,13 @@ class TakeoverController:
 
     async def _give_back(self, snapshot: RingSnapshot, key: LeaseKey, seen: ObservedLease, step: Step) -> None:
         shard, record = key[1], self._records.of(key)
-        others = bool(snapshot.membership.available - {shard})
-        emptied = self._is_empty_of(shard) is True
-        if others and emptied and not await self._confirm_empty(key):
+        if step.why is Why.MOVED and not (lives_elsewhere(snapshot, shard) or await self._confirm_empty(key)):
             return
-        if others and not emptied:
+        if step.why is Why.STALLED:
             record.barred_until = self._clock.monotonic() + self._limits.retry_after_stall_seconds
         async with record.lock:  # a family's renewal under way would have us hold it again
             await self._writer.give_back(record, seen.lease, aside=self._turns.aside(key))
-        log.info("gave lease back", extra={"ring": self._ring, "shard": shard, "reason": step.reason})
+        log.info("gave lease back", extra={"ring": self._ring, "shard": shard, "reason": step.why.value})
 
     async def _confirm_empty(self, key: LeaseKey) -> bool:
         record = self._records.of(key)

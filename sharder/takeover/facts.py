@@ -14,7 +14,7 @@ from sharder.core.observed import ObservedLease, held_until, shard_held_until, v
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
 from sharder.takeover.lease_client import usable_seconds
-from sharder.takeover.records import Record
+from sharder.takeover.records import NEVER, Record
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL, LEASE_STATE_LABEL
 from shardsdk.protocol.leases import Lease
 
@@ -56,6 +56,7 @@ def takeover_facts(
         presumed_until=held_until(
             observed, snapshot.vanished_named(shard), record.missing_since, snapshot.leases.values(), proven_since
         ),
+        spared_until=_spared_until(lease, record),
         hold_until=record.hold.until if record.held else None,
         hold_seconds=usable_seconds(record.hold_length),
         ready_elsewhere=bool(ready - {shard}) or moved,
@@ -68,12 +69,19 @@ def takeover_facts(
     )
 
 
+def _spared_until(lease: LeaseFacts | None, record: Record) -> float:
+    """Until when whoever holds the lease is given to come back, since the API server takes writes of it again."""
+    if lease is None or record.writable_since == NEVER:
+        return 0.0
+    return record.writable_since + lease.duration_seconds
+
+
 def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float) -> bool:
     """Whether a shard just goes on holding `lease`, so that it needs no look of its own.
 
     `recent`: since when our own writes may be missing in what is seen.
     """
-    refused = record.unshown_until > float("-inf")  # the look that is due tries to label it again
+    refused = record.unshown_until > NEVER  # the look that is due tries to label it again
     shown = state.state.value if refused else lease.metadata.label(LEASE_STATE_LABEL)
     may_lag = record.wrote_at >= recent
     return needs_no_look(shown, state, held=record.held, may_lag=may_lag, looks_at=record.looks_at)

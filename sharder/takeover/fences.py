@@ -6,8 +6,9 @@ Refuses: to count a lease that this leader has not itself written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from sharder.core.proven_time import LEAST_PERIODS, Gap, Renewals, note_commit, note_lapse, note_renewal, proof_for
 from sharder.core.shards import Proof
@@ -83,11 +84,13 @@ class CommitProof:
     """The time in which commits were proven, mostly by the leader's own renewals; see `sharder.core.proven_time`.
 
     A commit's beginning is to be told earlier by what the clock was found to have missed
-    since; `missed` is how much of that `renewals` know of.
+    since; `missed` is how much of that `renewals` know of.  `known_until()`: until when this
+    replica has heard what shards make of their leases; later time counts against none of them.
     """
 
     clock: Clock
     retry_seconds: float
+    known_until: Callable[[], float] = lambda: inf
     renewals: Renewals = field(default_factory=Renewals)
     missed: float = 0.0
 
@@ -101,7 +104,8 @@ class CommitProof:
 
     def of(self, duration_seconds: float) -> Proof:
         """What counts against a lease of this duration."""
-        return proof_for(self._known(), duration_seconds, self.retry_seconds, self.clock.monotonic())
+        proof = proof_for(self._known(), duration_seconds, self.retry_seconds, self.clock.monotonic())
+        return proof._replace(until=min(proof.until, self.known_until()))
 
     def since(self, duration_seconds: float) -> float:
         """Since when time counts against a lease of this duration."""
@@ -112,14 +116,17 @@ class CommitProof:
 
         While this is the same, time passes for leases as it does by the clock.
         """
-        known = self._known()
-        if known.began_at is None or self.clock.monotonic() - known.until > LEAST_PERIODS * self.retry_seconds:
+        known, now = self._known(), self.clock.monotonic()
+        if known.began_at is None or now - known.until > LEAST_PERIODS * self.retry_seconds or self.known_until() < now:
             return None
         return known.began_at, known.gaps
 
     def proven_until(self) -> float:
-        """The latest moment up to which time counts for anything: now, unless a renewal is overdue."""
-        return self.of(float("inf")).until
+        """The latest moment up to which time counts for anything: now, unless a renewal is overdue.
+
+        Whether shards' leases are heard of is left out: what we do about those that we hold goes on without.
+        """
+        return proof_for(self._known(), inf, self.retry_seconds, self.clock.monotonic()).until
 
     def _known(self) -> Renewals:
         """What is known, with what the clock is found to have missed by now."""

@@ -19,7 +19,7 @@ class Counters(Protocol):
     def labelled(self, ring: str, resource: RingResource, decision: Decision, seconds: float) -> None:
         """An object changed hands `seconds` after it was first seen to need it."""
 
-    def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:
+    def resynced(self, ring: str, objects: int, seconds: float) -> None:
         """A resync has gone through everything."""
 
     def took_over(self, ring: str) -> None:

@@ -13,19 +13,22 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, ClassVar, Final
 
+from msgspec import json
+
 from sharder.core.shards import State
-from sharder.takeover.records import Record
+from sharder.takeover.records import NEVER, Record
 from shardsdk.errors import (
     BadRequest,
     ConnectionFailed,
     FenceClosed,
     Forbidden,
     Invalid,
+    MethodNotAllowed,
     NotFound,
     RetryRule,
     ShardingError,
 )
-from shardsdk.kube.api import Api, Fence
+from shardsdk.kube.api import Api, Fence, PatchKind
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.lapses import lapses_of
 from shardsdk.kube.pace import AtMostEvery
@@ -48,9 +51,6 @@ log = logging.getLogger(__name__)
 REQUEST_SECONDS: Final = 5.0
 #: How long a lease is left without its label that the API server refuses to label; also between two lines about that.
 UNSHOWN_SECONDS: Final = 60.0
-#: How the API server words that nothing can be created in a namespace any more.
-#: Source: k8s.io/apiserver, plugin/namespace/lifecycle.
-TERMINATING: Final = "because it is being terminated"
 #: How long a namespace counts as closed, where nobody can start, after it was terminating or not there; it may be made.
 CLOSED_SECONDS: Final = 60.0
 
@@ -85,22 +85,64 @@ class LeaseWriter:
         body = {"metadata": {"labels": {LEASE_STATE_LABEL: state.value}}}
         try:
             await self._patch(lease, body)
-            record.unshown_until = float("-inf")
+            record.unshown_until = NEVER
         except FenceClosed:
             raise
         except ShardingError as error:
-            # Nobody decides by it; the lease's next event tries again.
+            # Nobody decides by the label; the lease's next event tries again.
+            if state is not State.READY:
+                record.not_written()
             refused = isinstance(error, Forbidden | Invalid | BadRequest)
             if refused:
                 record.unshown_until = now + UNSHOWN_SECONDS
             level = logging.WARNING if refused and self._unshown.passes(now) else logging.DEBUG
             log.log(level, "lease state not shown", extra={**_where(lease.metadata), "error": str(error)})
 
+    async def may_acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
+        """Find out whether the API server would let us become the holder; False: we are not, whatever it says.
+
+        A policy may refuse dry runs alone, so once in a duration in which each was refused the write itself tells: then
+        we may be.  Raises: as `acquire`, where it would not.
+        """
+        meta, now = lease.metadata, self._clock.monotonic()
+        try:
+            await self._api.raw(
+                "PATCH", LEASES.path(meta.namespace, meta.name), query=[("dryRun", "All")],
+                headers={"Content-Type": PatchKind.MERGE.value}, body=json.encode(self._acquisition(lease, seconds)),
+                timeout_seconds=REQUEST_SECONDS,
+            )  # fmt: skip
+        except ShardingError as error:
+            if _was_overtaken(record, meta.resource_version, error):
+                return False
+            # The write goes right behind a dry run, or it might be the first to pass once nothing is refused any more.
+            # One without answer says nothing of the moment.
+            refused = isinstance(error, Forbidden | Invalid | BadRequest | MethodNotAllowed)
+            if not refused or not record.is_real_try_due(now, lease.duration_seconds):
+                raise
+            return await self.acquire(record, lease, seconds)
+        record.behind, record.refused = False, None
+        record.writable_since = self._clock.monotonic()
+        log.info("lease can be written again; its shard is given its duration to come back", extra=_where(meta))
+        return False
+
     async def acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
         """Become the holder of `lease` as it was seen; False: someone else wrote first."""
+        body = self._acquisition(lease, seconds)
+        record.hold_length = _whole(seconds)
+        record.announced = False
+        write = functools.partial(self._patch, lease, body)
+        if not await self._confirm(
+            record, _ring_of(lease), lease.metadata.name, lease.metadata.resource_version, write
+        ):
+            record.drop()
+            return False
+        record.progress_at = self._clock.monotonic()
+        return True
+
+    def _acquisition(self, lease: Lease, seconds: float) -> dict[str, Any]:
         taken = lease.holder != SHARDER_HOLDER
         transitions = lease.next_transition if taken else lease.spec.lease_transitions or 0
-        body = {
+        return {
             "metadata": {
                 "resourceVersion": lease.metadata.resource_version,
                 # What the annotations promise, the shard promised, and what it held it holds no more.
@@ -115,16 +157,6 @@ class LeaseWriter:
             },
             "spec": self._held(seconds) | {"leaseTransitions": transitions},
         }
-        record.hold_length = _whole(seconds)
-        record.announced = False
-        write = functools.partial(self._patch, lease, body)
-        if not await self._confirm(
-            record, _ring_of(lease), lease.metadata.name, lease.metadata.resource_version, write
-        ):
-            record.drop()
-            return False
-        record.progress_at = self._clock.monotonic()
-        return True
 
     async def renew(self, record: Record, lease: Lease) -> bool:
         """Hold on to a lease that is ours, by a write that begins now; False: not renewed."""
@@ -167,13 +199,13 @@ class LeaseWriter:
         try:
             return await self._api.create(LEASES, body, namespace, model=Lease, fences=(self._leader,))
         except (Forbidden, NotFound) as error:
-            if isinstance(error, Forbidden) and TERMINATING not in str(error):
+            if isinstance(error, Forbidden) and not error.terminating:
                 raise
             raise _NamespaceClosed(str(error)) from error
 
     def is_closed(self, namespace: str, seconds: float = CLOSED_SECONDS) -> bool:
         """Whether nothing could be created in a namespace in the last `seconds`: it is being deleted, or gone."""
-        return self._clock.monotonic() - self._closed.get(namespace, float("-inf")) < seconds
+        return self._clock.monotonic() - self._closed.get(namespace, NEVER) < seconds
 
     async def give_all_back(self, leases: Iterable[tuple[Record, Lease]]) -> None:
         """Give back those that are held, side by side."""
@@ -258,10 +290,9 @@ class LeaseWriter:
             # Someone else wrote (our own state label, or the shard is back), or nobody knows
             # whether we did.  The watch tells; until then only what was confirmed counts.
             record.version = ""
-            if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
+            if not _was_overtaken(record, against, error):
+                record.not_written()
                 raise  # nobody was faster: it is refused, or nobody knows
-            # Once is somebody who was faster; a watch that still shows the same then is behind.
-            record.behind, record.refused = record.refused == against, against
             return False
         record.behind, record.refused = False, None
         if lease.metadata.resource_version == against:
@@ -273,6 +304,15 @@ class LeaseWriter:
         record.hold.until, record.hold.missed = sent_at + usable_seconds(record.hold_length), missed
         record.held = True
         return True
+
+
+def _was_overtaken(record: Record, against: str, error: ShardingError) -> bool:
+    """Whether a write against this version has failed because somebody else has written, or deleted, it since."""
+    if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
+        return False
+    # Once is somebody who was faster; a watch that still shows the same then is behind.
+    record.behind, record.refused = record.refused == against, against
+    return True
 
 
 def _ring_of(lease: Lease) -> str:

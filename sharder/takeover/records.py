@@ -9,15 +9,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
-from sharder.core.shards import State
-from sharder.core.takeover import Act, TakeoverFacts
+from sharder.core.shards import State, describe_stranger
+from sharder.core.takeover import Act, Step, TakeoverFacts, Why
 from sharder.takeover.fences import ShardHold
 from shardsdk.errors import ShardingError
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease
 
 #: Pauses before a read is repeated that found objects left on a shard: the first, doubling, and the last.
 READ_AGAIN_SECONDS: Final = (0.2, 10.0)
@@ -25,7 +28,12 @@ READ_AGAIN_SECONDS: Final = (0.2, 10.0)
 MAX_REPLACED: Final = 8
 #: People are told of a lease that could not be acquired so many times in a row, which takes some ten seconds.
 FAILURES_TOLD: Final = 8
-_ACQUIRING: Final = (Act.ACQUIRE, Act.CREATE, Act.RENEW)
+_ACQUIRING: Final = (Act.ACQUIRE, Act.TRY, Act.CREATE, Act.RENEW)
+#: People are told of a lease that nobody acquires for longer than that, since it counts as held or its shard may come
+#: back.
+AWAITED_SECONDS: Final = 60.0
+#: As a moment; none of ours is so long ago.
+NEVER: Final = float("-inf")
 
 
 @dataclass(slots=True)
@@ -41,8 +49,13 @@ class Record:
     write was refused (`None`: it was not), `behind`: so was the one before it.  `taken`: why
     nobody can acquire it (empty: nothing is known that keeps us from it).  `failures`: how often in a
     row whatever was to be done failed, and how; `unshown_until`: when the API server is asked again to label it with
-    its state, which it has refused (minus infinity: it has not); `missed`: how often acquiring it did, since what the
-    shard has needs that, and `answer`.  `abandoned`: it ran out, and nobody is ready to take over.
+    its state, which it has refused (minus infinity: it has not); `writable_since`: since when it would take a write of
+    it again, after it refused one (minus infinity: none since its shard was ready; infinity: not yet); `tried_since`:
+    since when it has refused dry runs of one (minus infinity: it has not); `missed`: how often acquiring it did, since
+    what the shard has needs that, and `answer`. `abandoned`: it ran out, and nobody is ready to take over. `stranger`:
+    who holds it that is neither its shard nor the sharder, and was first seen to at `stranger_since`; `awaited`: until
+    when a lease counts as held that nobody holds, or its shard is given to come back, where that is long; `spared`: the
+    latter in words, `remark`: the others.
     """
 
     hold: ShardHold
@@ -50,7 +63,7 @@ class Record:
     hold_length: float = 0.0
     version: str = ""
     replaced: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REPLACED))
-    wrote_at: float = float("-inf")
+    wrote_at: float = NEVER
     announced: bool = False
     last_move_at: float = 0.0
     progress_at: float = 0.0
@@ -64,16 +77,40 @@ class Record:
     act: Act = Act.WAIT
     failures: int = 0
     failure: ShardingError | None = None
-    unshown_until: float = float("-inf")
+    unshown_until: float = NEVER
+    writable_since: float = NEVER
+    tried_since: float = NEVER
     missed: int = 0
     answer: ShardingError | None = None
     abandoned: bool = False
+    stranger: str = ""
+    stranger_since: float = NEVER
+    awaited: datetime | None = None
+    spared: str = ""
+    remark: str = ""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def is_told_of(self) -> bool:
         """Whether people are to know that it cannot be acquired."""
         return self.missed >= FAILURES_TOLD and not self.taken
+
+    def not_written(self) -> None:
+        """A write of it was refused, or had no answer, so that its shard may not have been able to write it either.
+
+        Its shard is given time for that once: a write may fail again and again, for whatever reason.
+        """
+        if self.writable_since == NEVER:
+            self.writable_since = inf
+
+    def is_real_try_due(self, now: float, seconds: float) -> bool:
+        """A dry run was refused: whether each was for `seconds` by now, so that the write itself is to tell, once."""
+        if self.tried_since == NEVER:
+            self.tried_since = now
+        if now < self.tried_since + seconds:
+            return False
+        self.tried_since = now
+        return True
 
     def drop(self) -> None:
         """There is no hold any more, or there must be none; writes that wait to be sent under it are refused."""
@@ -132,9 +169,13 @@ class Records:
     def not_acquired(self) -> tuple[tuple[str, str], ...]:
         """The shards whose leases could not be acquired for a while, and why."""
         return tuple(
-            (shard, f"{_render(namespace, shard)} cannot be acquired to move what shard {shard} has: {each.answer}")
+            (
+                shard,
+                each.spared
+                or f"{_render(namespace, shard)} cannot be acquired to move what shard {shard} has: {each.answer}",
+            )
             for (namespace, shard), each in sorted(self._each.items())
-            if each.is_told_of
+            if each.spared or each.is_told_of
         )
 
     @property
@@ -146,18 +187,59 @@ class Records:
             if each.abandoned and not each.is_told_of
         )
 
-    def decided(self, key: tuple[str, str], facts: TakeoverFacts, act: Act) -> None:
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else people are to know of leases, with what to do about it."""
+        return tuple(each.remark for _, each in sorted(self._each.items()) if each.remark)
+
+    def decided(self, key: tuple[str, str], facts: TakeoverFacts, step: Step) -> None:
         """By `facts`, that is what is to be done about a lease now."""
         record = self.of(key)
-        record.act = act
+        record.act = step.act
         state = facts.state.state if facts.state is not None else State.DEAD
+        if state is State.READY:
+            record.writable_since = NEVER
         # While nobody is ready it cannot be tried, and is as true as before.
         if state is not State.UNCERTAIN and (state.available or facts.work_left is False):
             self._forgive(record)
-        abandoned = state is State.UNCERTAIN and act is Act.WAIT
-        if abandoned != record.abandoned:
-            record.abandoned = abandoned
+        if step.why is not Why.REFUSED:
+            record.tried_since = NEVER
+        before = record.abandoned, record.remark, record.spared
+        until = self._await(record, facts, step)
+        record.abandoned, record.remark = step.why is Why.ABANDONED, self._remark(key, record, facts, step, until)
+        record.spared = _describe_spared(key, until) if step.why is Why.SPARED else ""
+        if before != (record.abandoned, record.remark, record.spared):
             self._tell()
+
+    def _await(self, record: Record, facts: TakeoverFacts, step: Step) -> datetime | None:
+        """Until when nothing is done for what its shard may still do or come to; `None`: that is soon, or not so."""
+        moment = {Why.PRESUMED_HELD: facts.presumed_until, Why.SPARED: facts.spared_until}.get(step.why, NEVER)
+        left = moment - self._clock.monotonic()
+        if moment == NEVER or (record.awaited is None and left < AWAITED_SECONDS):
+            record.awaited = None
+            return None
+        until = self._clock.now() + timedelta(seconds=min(left, MAX_DURATION_SECONDS))
+        if record.awaited is None or abs((until - record.awaited).total_seconds()) > AWAITED_SECONDS / 2:
+            record.awaited = until
+        return record.awaited
+
+    def _remark(
+        self, key: tuple[str, str], record: Record, facts: TakeoverFacts, step: Step, until: datetime | None
+    ) -> str:
+        lease = facts.lease
+        stranger = lease.holder if lease is not None and lease.holder not in (lease.name, SHARDER_HOLDER) else ""
+        if stranger != record.stranger:
+            record.stranger, record.stranger_since = stranger, lease.observed_at if lease is not None else NEVER
+        # Whoever takes it once may be about to give it back; one that goes on renewing it believes that it has it.
+        if stranger and lease is not None and lease.observed_at - record.stranger_since > lease.duration_seconds:
+            return describe_stranger(lease.namespace, lease.name, stranger)
+        if until is None or step.why is not Why.PRESUMED_HELD:
+            return ""
+        return (
+            f"{_render(*key)} was deleted, or taken from its shard, while that held it for long, and counts as held"
+            f" until {until:%H:%M:%S} UTC, since the shard may be at work: what it has moves then, or once the"
+            " shard holds it again"
+        )
 
     def failed(self, key: tuple[str, str], error: ShardingError) -> bool:
         """What was to be done about a lease has failed; whether that is worth a line: ever less often."""
@@ -218,6 +300,15 @@ class Records:
             for (namespace, shard), record in self._each.items()
             if shard == key[1] and key[0] in ("", namespace)
         )
+
+
+def _describe_spared(key: tuple[str, str], until: datetime | None) -> str:
+    if until is None:
+        return ""
+    return (
+        f"{_render(*key)} ran out, and writes of it were refused, so that shard {key[1]} is given until"
+        f" {until:%H:%M:%S} UTC to renew it: start it again, or what it has moves then"
+    )
 
 
 def _render(namespace: str, shard: str) -> str:

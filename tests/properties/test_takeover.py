@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -44,6 +45,7 @@ def cases(draw: st.DrawFn, about: st.SearchStrategy[LeaseFacts | None] = ANY_LEA
         lease=lease,
         state=classify(lease, proof) if lease is not None else None,
         presumed_until=draw(moments),
+        spared_until=draw(st.one_of(moments, st.just(inf))),
         hold_until=draw(st.one_of(st.none(), moments)),
         hold_seconds=draw(st.sampled_from([15.0, 30.0, 120.0])),
         ready_elsewhere=ready,
@@ -62,7 +64,7 @@ def test_each_decision_suits_the_lease_that_it_is_about(facts: TakeoverFacts) ->
     match decide_takeover(facts, NOW, LIMITS).act:
         case Act.CREATE:
             assert holder is None
-        case Act.ACQUIRE:
+        case Act.ACQUIRE | Act.TRY:
             assert holder is not None
             assert holder != SHARDER_HOLDER
         case Act.RENEW | Act.GIVE_BACK:
@@ -81,10 +83,22 @@ def test_nothing_is_taken_that_may_be_held_nor_without_a_shard_to_move_it_to(fac
     if facts.lease is not None and facts.lease.holder == facts.lease.name:
         assert facts.state is not None
         assert facts.state.state is State.UNCERTAIN
+        assert facts.spared_until <= NOW
     else:
         assert facts.presumed_until <= NOW
         assert facts.barred_until <= NOW
         assert facts.work_left
+
+
+@given(cases(leases(("a",))))
+def test_it_is_asked_whether_a_lease_may_be_written_only_after_that_was_refused(facts: TakeoverFacts) -> None:
+    """Nothing is acquired before; and it is asked whenever all else speaks for acquiring, so that it ends."""
+    act = decide_takeover(facts, NOW, LIMITS).act
+    once_refused = decide_takeover(replace(facts, spared_until=inf), NOW, LIMITS).act
+    in_the_end = decide_takeover(replace(facts, spared_until=NOW), NOW, LIMITS).act
+    assert act is not Act.TRY or facts.spared_until == inf
+    assert act is not Act.ACQUIRE or once_refused is Act.TRY
+    assert (once_refused is Act.TRY) == (in_the_end is Act.ACQUIRE)
 
 
 @given(cases())

@@ -22,6 +22,7 @@ from sharder.replica import Replica, ReplicaSettings
 from sharder.rings.deps import WebhookSettings
 from sharder.telemetry.metrics import Metrics
 from shardsdk.kube.api import Operation
+from shardsdk.kube.clock import Clock
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import (
     ENDED_ANNOTATION,
@@ -79,7 +80,7 @@ def ring(*resources: Any, name: str = RING, **spec: Any) -> Object:
 
 
 def lease(
-    clock: VirtualClock,
+    clock: Clock,
     shard: str,
     *,
     fenced: bool = True,
@@ -89,7 +90,7 @@ def lease(
     instance: str | None = None,
     leaving: bool = False,
 ) -> Object:
-    """A shard's lease, renewed now; `mains`: what it says that it reconciles as main."""
+    """A shard's lease, renewed now by its `clock`; `mains`: what it says that it reconciles as main."""
     now = render_micro_time(clock.now())
     said = {FENCED_ANNOTATION: now} if fenced else {}
     if mains:
@@ -309,11 +310,17 @@ async def running(stage: Stage, work: Coroutine[Any, Any, None]) -> AsyncIterato
             shard.cancel()
 
 
-def make_replica(stage: Stage, settings: ReplicaSettings = SETTINGS, webhook: WebhookSettings | None = None) -> Replica:
-    """A replica with this stage's connection, not started."""
+def make_replica(
+    stage: Stage,
+    settings: ReplicaSettings = SETTINGS,
+    webhook: WebhookSettings | None = None,
+    *,
+    clock: Clock | None = None,
+) -> Replica:
+    """A replica with this stage's connection, and its clock if it has no other, not started."""
     return Replica(
         stage.api, settings, metrics=Metrics.create(CollectorRegistry()), recorder=stage.events, webhook=webhook,
-        clock=stage.clock, rng=Random(7),
+        clock=clock or stage.clock, rng=Random(7),
     )  # fmt: skip
 
 

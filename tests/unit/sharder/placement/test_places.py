@@ -79,6 +79,69 @@ def test_whatever_hangs_no_more_are_in_transit_and_all_others_get_on(seed: int) 
     assert transit.waiting + len(transit) == 30 * len(hung)
 
 
+@pytest.mark.parametrize("lets_go", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_cannot_get_on_in_some_namespaces_those_in_others_do(seed: int, lets_go: bool) -> None:
+    """Its shard may not change it, or its shard lets it go and the sharder may not give it to another."""
+    rng, clock, begun = Random(seed), VirtualClock(), list[ItemKey]()
+    shards = [f"shard-{number}" for number in range(rng.randint(2, 4))]
+    places, stuck = rng.choice((40, 100)), [f"stuck-{number}" for number in range(rng.randint(1, 2))]
+    transit = Transit(places, clock, lambda key, obj: begun.append(key))
+    transit.set_shards(frozenset(shards))
+    transit.open(0)
+    names = [(namespace, number) for namespace in (*stuck, "work") for number in range(4 * places)]
+    for namespace, number in names:  # those that get no further come first
+        shard = shards[number % len(shards)]
+        key = ItemKey(0, namespace, f"{shard}-{number}")
+        if transit.enter(key, SlimObject(SlimMeta(key.name, namespace)), shard):
+            begun.append(key)
+    moved = 0
+    for _ in range(1000):
+        clock.move_to(clock.monotonic() + rng.choice((0.05, 1.0)))
+        for key in begun.copy():
+            transit.drains(key, key.name.rpartition("-")[0])
+            if key.namespace in stuck and not lets_go:
+                continue
+            begun.remove(key)
+            transit.let_go(key, seen=True)
+            if key.namespace not in stuck:
+                transit.leave(key)
+                moved += 1
+        transit.look(lambda key: True)
+        assert len(transit) <= places
+    assert moved == 4 * places
+
+
+@pytest.mark.parametrize("hung", [0, 1, 3, 10, 20])
+@pytest.mark.parametrize("places", [1, 3, 10, 20])
+def test_in_one_namespace_all_get_on_while_there_is_a_place_that_is_not_held_for_good(places: int, hung: int) -> None:
+    """Some are with a shard each that hangs, and some were let go and may not be given to another."""
+    clock, begun, moved = VirtualClock(), list[ItemKey](), 0
+    hangs = [f"hangs-{number}" for number in range(hung)]
+    transit = Transit(places, clock, lambda key, obj: begun.append(key))
+    transit.set_shards(frozenset({"works", *hangs}))
+    transit.open(0)
+    for shard, count in (*((each, 1) for each in hangs), ("works", 3 * places)):
+        for key in (ItemKey(0, "default", f"{shard}_{number}") for number in range(count)):
+            if transit.enter(key, SlimObject(SlimMeta(key.name, "default")), shard):
+                begun.append(key)
+    stays = {f"works_{number}" for number in range(places - 1 - (hung if hung < places else 0))}
+    for _ in range(1000):
+        clock.move_to(clock.monotonic() + 1.0)
+        for key in begun.copy():
+            shard = key.name.partition("_")[0]
+            transit.drains(key, shard)
+            if shard in hangs:
+                continue
+            begun.remove(key)
+            transit.let_go(key, seen=True)
+            if key.name not in stays:
+                transit.leave(key)
+                moved += 1
+        transit.look(lambda key: True)
+    assert moved == 3 * places - len(stays)
+
+
 @pytest.mark.parametrize("shown", [True, False])
 def test_what_takes_too_long_and_no_watch_shows_any_more_gives_its_place_back(shown: bool) -> None:
     """Nothing else would: it is gone, and no event has said so."""
@@ -122,7 +185,7 @@ def test_as_many_are_let_go_at_a_time_as_have_an_owner_again_soon() -> None:
     transit.set_shards(frozenset({"one"}))
     transit.open(0)
     for number in range(1000):
-        key = ItemKey(0, "default", f"owner-{number}")
+        key = ItemKey(0, f"namespace-{number}", "owner")
         if transit.enter(key, SlimObject(SlimMeta(key.name)), "one"):
             begun.append(key)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -11,8 +12,10 @@ from urllib.parse import quote, unquote
 import msgspec
 import pytest
 
-from sharder.placement import families, label_writer
+from sharder.core.lasting import LASTING_SECONDS
+from sharder.placement import families, label_writer, rejections
 from sharder.placement.slots import Slots
+from sharder.placement.transit import FIRST_PLACES
 from sharder.rings.status import REFUSED
 from shardsdk.errors import BadRequest, Forbidden, NotFound, ServerError, ShardingError
 from shardsdk.kube.api import RawRequest
@@ -34,6 +37,7 @@ from tests.unit.sharder.placement.stage import (
     ring,
     thing,
 )
+from tests.unit.sharder.placement.test_transit import Transits, acknowledging, at_once
 
 ROLES: Final = Resource(RBAC_GROUP, "v1", "roles", "Role")
 BINDINGS: Final = Resource(RBAC_GROUP, "v1", "rolebindings", "RoleBinding")
@@ -263,7 +267,7 @@ async def test_however_long_that_takes_no_more_owners_drain_than_may(clock: Virt
         for _ in range(200):
             await stage.pass_time(1)
             most = max(most, sum(stage.draining(OWNERS, name) for name in names))
-        assert most == SETTINGS.concurrent_moves // 2  # the share of one shard of two
+        assert most == SETTINGS.concurrent_moves // 2 - 1  # the share of one shard of two, less what is left to others
         await stage.until(lambda: not [name for name in names if not moves(stage, name)()], seconds=300)
 
 
@@ -299,3 +303,58 @@ async def test_of_other_kinds_nothing_is_asked(clock: VirtualClock) -> None:
         await scale_out(stage, name)
         await stage.until(moves(stage, name))
         assert not api.dry_runs
+
+
+@in_virtual_time
+async def test_once_one_of_a_kind_was_refused_no_more_owners_lose_their_shard_for_it(clock: VirtualClock) -> None:
+    """Those whose children may go along move meanwhile, and all do when nothing is refused any more."""
+    stage, api, names = staged(clock, CHILDREN, owned=6 * FIRST_PLACES)
+    free, stuck = names[::6], [name for number, name in enumerate(names) if number % 6]
+    transits, split = Transits(stage), split_families(stage)
+    async with leading(stage, dataclasses.replace(SETTINGS, concurrent_moves=len(names))):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        acknowledging(stage, at_once)
+        api.answers |= dict.fromkeys(stuck, Forbidden("a policy says no", status=403))
+        stage.start("two")
+        await stage.until(lambda: all(stage.label(OWNERS, name) == "two" for name in free), seconds=60)
+        await stage.pass_time(300)
+        assert 0 < len(transits.now) <= FIRST_PLACES
+        assert all(stage.label(OWNERS, name) == "one" for name in set(stuck) - transits.now)
+        assert "PlacementRefused" in stage.message("Settled")
+        api.answers.clear()
+        await stage.until(lambda: all(stage.label(OWNERS, name) == "two" for name in names), seconds=120)
+        assert not split
+
+
+@in_virtual_time
+async def test_a_kind_of_which_something_has_failed_for_long_is_asked_about_as_well(clock: VirtualClock) -> None:
+    stage, api, [name] = staged(clock, CHILDREN)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        api.answers["new"] = ServerError("a webhook is away", status=500)
+        stage.create(CHILDREN, thing("new", owner=stage.create(OWNERS, thing("new"))))
+        await stage.pass_time(2 * LASTING_SECONDS)
+        assert not api.dry_runs
+        stage.start("two")
+        await stage.until(moves(stage, name))
+        assert [path.rpartition("/")[2] for path in api.dry_runs] == [name]
+
+
+@in_virtual_time
+async def test_what_was_refused_long_ago_is_asked_about_no_more(clock: VirtualClock) -> None:
+    stage, api, names = staged(clock, CHILDREN, owned=2)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        acknowledging(stage, at_once)
+        api.answers[names[0]] = Forbidden("a policy says no", status=403)
+        stage.start("two")
+        await stage.pass_time(20)
+        api.answers.clear()
+        await stage.until_settled()
+        await stage.pass_time(rejections.LATELY_SECONDS)
+        asked = len(api.dry_runs)
+        stage.release("two")
+        await stage.until(lambda: all(stage.label(OWNERS, name) == "one" for name in names))
+        stage.start("two")
+        await stage.until(lambda: all(stage.label(OWNERS, name) == "two" for name in names))
+        assert len(api.dry_runs) == asked

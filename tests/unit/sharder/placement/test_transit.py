@@ -374,6 +374,5 @@ def test_only_owners_with_children_are_let_go_as_fast_as_they_get_on(paced: bool
     transit.set_shards(frozenset({"one"}))
     transit.open(0)
     for number in range(200):
-        name = f"owner-{number}"
-        transit.enter(ItemKey(0, "default", name), SlimObject(SlimMeta(name)), "one")
+        transit.enter(ItemKey(0, f"namespace-{number}", "owner"), SlimObject(SlimMeta("owner")), "one")
     assert (len(transit), transit.waiting) == (most, 200 - most)

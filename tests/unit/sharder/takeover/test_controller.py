@@ -19,14 +19,14 @@ from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import CommitProof, ShardHold
 from sharder.takeover.lease_client import LeaseWriter
 from sharder.takeover.records import Record
-from shardsdk.errors import Conflict, FenceClosed, Forbidden
+from shardsdk.errors import Conflict, FenceClosed
 from shardsdk.protocol.labels import FENCED_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.memory import Change
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.kube_fakes import FakeFence
+from tests.kube_fakes import FakeFence, ending
 from tests.unit.sharder.placement.stage import (
     ALONE,
     LABELS,
@@ -190,8 +190,7 @@ class Terminating(MemoryApi):
         self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **more: Any
     ) -> Any:
         if namespace == "a-going":
-            message = "unable to create new content in namespace a-going because it is being terminated"
-            raise Forbidden(message, status=403, reason="Forbidden")
+            raise ending(namespace)
         return await super().create(resource, body, namespace, **more)
 
 

@@ -143,6 +143,25 @@ async def test_a_hold_on_one_lease_of_a_name_is_none_while_a_shard_may_count_on_
 
 
 @in_virtual_time
+async def test_a_hold_that_is_given_back_to_a_name_that_lives_elsewhere_bars_nobody(clock: VirtualClock) -> None:
+    """What has the name is that shard's from then on; when that ends, too, it is moved at once."""
+    stage = make_stage(clock)
+    stage.set_up(ring(), "two")
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    async with controlling(stage, FakeWork(left={"one"})) as controlled:
+        controller = controlled.controller
+        await stage.until(lambda: controller.fence_for("one") is not None)
+        stage.start("one", "elsewhere")
+        await stage.until(lambda: stage.holder("one") == "")
+        await stage.pass_time(1)
+        stage.crash("one")
+        released = lease(clock, "one", holder="", duration=1)["spec"]
+        stage.server.patch(LEASES, "one", "elsewhere", {"spec": released})
+        took = await stage.until(lambda: controller.fence_for("one") is not None, seconds=100)
+        assert took < 5
+
+
+@in_virtual_time
 async def test_of_a_name_with_two_leases_both_are_renewed_or_there_is_no_hold(clock: VirtualClock) -> None:
     """A shard of that name has just taken the one, and no watch has told yet: it may be at work."""
     stage = make_stage(clock)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta
+
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
+from shardsdk.protocol.leases import DEFAULT_DURATION_SECONDS, render_micro_time
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
@@ -12,6 +16,7 @@ from tests.unit.sharder.placement.stage import (
     SHARDS,
     Stage,
     leading,
+    lease,
     make_stage,
     names_on,
     ring,
@@ -131,7 +136,49 @@ async def test_a_lease_for_ever_is_no_shards_and_holds_up_nobody_elses_objects(c
         stage.server.delete(LEASES, "ghost", SHARDS)
         await stage.pass_time(1800)
         assert stage.label(OWNERS, ghost) == "ghost", "who held it may count on it"
+        [told] = re.findall(r"counts as held until (.{8}) UTC", stage.message("ShardsAvailable"))
         await stage.until(lambda: stage.label(OWNERS, ghost) == "one", seconds=2400)
+        until = datetime.strptime(f"{clock.now():%F} {told}+0000", "%Y-%m-%d %H:%M:%S%z")
+        assert until <= clock.now() < until + timedelta(seconds=30)
+        assert "counts as held until" not in stage.message("ShardsAvailable")
+
+
+@in_virtual_time
+async def test_a_lease_for_ever_that_no_shard_renews_runs_out_soon_once_its_duration_is_patched(
+    clock: VirtualClock,
+) -> None:
+    stage = two_shards(clock)
+    [ghost] = names_on("one", "one", "two", count=2)[1:]
+    stage.create(LEASES, lease(clock, "ghost", duration=2**31 - 1, fenced=False), SHARDS)
+    stage.create(OWNERS, thing(ghost, shard="ghost"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("ShardsFit") == "False")
+        assert f"patch the Lease's spec.leaseDurationSeconds to {DEFAULT_DURATION_SECONDS}" in stage.message(
+            "ShardsFit"
+        )
+        stage.server.patch(LEASES, "ghost", SHARDS, {"spec": {"leaseDurationSeconds": DEFAULT_DURATION_SECONDS}})
+        await stage.until(lambda: stage.label(OWNERS, ghost) == "one", seconds=45)
+
+
+@in_virtual_time
+async def test_that_a_lease_is_renewed_under_another_name_is_told_once_that_goes_on(clock: VirtualClock) -> None:
+    stage, other = two_shards(clock), "w-1_0b1f5f0e"
+
+    async def renew(seconds: float) -> None:
+        for _ in range(int(seconds // 2)):
+            stage.server.patch(LEASES, "w-1", SHARDS, {"spec": {"renewTime": render_micro_time(clock.now())}})
+            await clock.sleep(2)
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.create(LEASES, lease(clock, "w-1", holder=other), SHARDS)
+        await renew(12)
+        assert "renewed by" not in stage.message("ShardsAvailable")
+        await renew(20)
+        assert f"the Lease {SHARDS}/w-1 is renewed by '{other}'" in stage.message("ShardsAvailable")
+        assert "have whoever renews it say w-1 as holderIdentity" in stage.message("ShardsAvailable")
+        stage.server.patch(LEASES, "w-1", SHARDS, {"spec": {"holderIdentity": "w-1"}})
+        await stage.until(lambda: stage.message("ShardsAvailable") == "3 of 3 shards are available", seconds=10)
 
 
 @in_virtual_time

@@ -15,6 +15,7 @@ from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.kube_fakes import ending
 from tests.unit.sharder.placement.stage import (
     ALONE,
     OWNERS,
@@ -174,9 +175,8 @@ async def test_a_namespace_that_is_gone_keeps_no_objects_from_moving(
     """The shards of a ring have moved to another; the objects still carry the names of those that were there."""
     stage = make_stage(clock, api=Refusing)
     assert isinstance(stage.api, Refusing)
-    terminating = f"unable to create new content in namespace {namespace} because it is being terminated"
     gone = NotFound(f'namespaces "{namespace}" not found', status=404)
-    first = [] if told else [Forbidden(terminating, status=403, reason="Forbidden")]
+    first = [] if told else [ending(namespace)]
     stage.api.namespace, stage.api.errors = namespace, chain(first, repeat(gone))
     stage.create(NAMESPACES, {"metadata": {"name": namespace}}, None)
     stage.create(CLUSTERRINGS, ring(ALONE), None)

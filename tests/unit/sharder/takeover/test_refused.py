@@ -13,7 +13,7 @@ import pytest
 from sharder.takeover.lease_client import UNSHOWN_SECONDS
 from sharder.takeover.records import FAILURES_TOLD
 from shardsdk.errors import ConnectionFailed, Forbidden, Invalid, ShardingError
-from shardsdk.kube.api import Operation
+from shardsdk.kube.api import Operation, RawRequest
 from shardsdk.protocol.labels import LEASE_STATE_LABEL
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES
 from shardsdk.testing.memory import Change
@@ -38,7 +38,7 @@ RETRIED = "lease not handled, will retry"
 
 
 class Refusing(MemoryApi):
-    """Writes to the leases of shards are answered with an error, each time in other words."""
+    """Writes to the leases of shards are answered with an error, each time in other words; dry runs are like them."""
 
     refusal: type[ShardingError] | None = None
     down = False
@@ -51,6 +51,14 @@ class Refusing(MemoryApi):
         if self.down:
             raise ConnectionFailed("connection refused")
         return await super().send(operation)
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        assert ("dryRun", "All") in request.query
+        assert request.path.startswith(LEASES.path(SHARDS, ""))
+        if self.refusal is not None:
+            self.attempts += 1
+            raise self.refusal(f"patch leases: no, attempt {self.attempts}")
+        return b""
 
 
 def two_shards(clock: VirtualClock) -> tuple[Stage, Refusing, str]:
