@@ -12,14 +12,15 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from sharder.core.conditions import ConditionReason, ConditionType
+from sharder.core.owners import Overlap
 from sharder.core.problems import Problem
-from sharder.core.rangestatus import Loads, Moving, describe_unfit, render_range_status
+from sharder.core.rangestatus import Loads, Moving, describe_overlaps, describe_unfit, render_range_status
 from sharder.core.rights import MissingRule
 from sharder.core.status import Health, NotInForce, Unsettled, conditions_of
 from sharder.takeover.facts import name_taken
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease, LeaseSpec
-from shardsdk.protocol.objects import NAMESPACES, GroupResource, ObjectMeta
+from shardsdk.protocol.objects import LEASES, NAMESPACES, GroupResource, ObjectMeta
 from shardsdk.protocol.ranges import SPACE, HashBy, HashRanges, Named
 
 _NOW: Final = datetime(2026, 11, 21, 15, tzinfo=UTC)
@@ -52,12 +53,15 @@ RINGS: Final = (
         _GOOD, unanswered=((_WIDGETS, "503: service unavailable"),), unusable=frozenset({"x" * 64}), unsettled=None
     ),
     replace(_GOOD, overlong=frozenset({"shard-1"}), taken=(_taken(),), leaving=((_SECRETS, 3),)),
+    replace(_GOOD, overlapping=describe_overlaps([Overlap(0, SPACE // 2, ("shard-1", "shard-0"))], ())),
+    replace(_GOOD, overlapping=describe_overlaps((), {"shard-1"})),
     replace(_GOOD, unfit=describe_unfit({"shard-1"}, ()), joining=((_SECRETS, 3),)),
     replace(_GOOD, unfit=describe_unfit((), {"shard-1"}), unsettled=None, waiting=(_WIDGETS,)),
     replace(_GOOD, as_main=((_SECRETS, ("shard-1",)),), unsettled=Unsettled(unassigned=1), refused=True),
     replace(_GOOD, not_reconciled=((_SECRETS, ("shard-1",)),)),
     replace(_GOOD, available=1, not_acquired=(f"{_LEASE} cannot be acquired to move what shard shard-1 has: 403",)),
     replace(_GOOD, available=1, abandoned=(_LEASE,)),
+    replace(_GOOD, unread=((LEASES.group_resource, "429: too many requests"),)),
     replace(_GOOD, stuck_drains=_STUCK, stuck_unlisted=True, denied=(MissingRule("list", NAMESPACES.group_resource),)),
     replace(_GOOD, not_in_force=NotInForce(_NOW)),
     _GOOD,

@@ -54,6 +54,8 @@ LABELS: Final[Mapping[str, str]] = {
     "version": "of this package, or of Python",
     "webhook": "name of the webhook, as people read it when they are refused",
 }
+#: How the meaning of a metric begins that is 1 or 0, maybe after where it is that.
+_SWITCH: Final = re.compile(r"(^|: )(1 (while|where|on) |Whether )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +114,35 @@ def shardsdk_families() -> tuple[Family, ...]:
 
 
 def _gauges_of_shardsdk() -> Iterator[tuple[str, str]]:
-    """Those that are made where what they read is: calls of `metrics.gauge` in the source."""
+    """Those that are made where what they read is."""
     for path in sorted((ROOT / "shardsdk").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "gauge"
-                and len(node.args) == 3
-            ):
-                name, meaning = (ast.literal_eval(each) for each in node.args[:2])
-                yield name, meaning
+        yield from gauges_in(path.read_text(), str(path.relative_to(ROOT)))
 
 
-def unit_of(name: str) -> str:
+def gauges_in(source: str, path: str) -> Iterator[tuple[str, str]]:
+    """Name and meaning of what calls of `metrics.gauge` make.  Raises: ValueError, where they are not written out."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "gauge":
+            passed = dict(zip(("name", "documentation"), node.args, strict=False))
+            passed |= {each.arg: each.value for each in node.keywords if each.arg is not None}
+            try:
+                yield ast.literal_eval(passed["name"]), ast.literal_eval(passed["documentation"])
+            except (KeyError, ValueError) as error:
+                what = "name and documentation of a gauge have to be written out, for docs/metrics.md"
+                raise ValueError(f"{path}:{node.lineno}: {what}") from error
+
+
+def unit_of(name: str, documentation: str) -> str:
     """What its numbers are in."""
     match name.removesuffix("_total").split("_"):
         case [*_, "timestamp", "seconds"] | [_, "start", "time", "seconds"]:
             return "Unix time in seconds"
-        case [*_, "seconds" | "bytes" as unit]:
+        case [*_, "seconds" | "bytes" | "ratio" as unit]:
             return unit
         case [*_, "info"]:
             return "always 1"
-        case [*_, "condition" | "status" | "suspended"]:
-            return "0 or 1"
         case _:
-            return "count"
+            return "0 or 1" if _SWITCH.search(documentation) else "count"
 
 
 def _render(families: Iterable[Family]) -> str:
@@ -145,7 +150,8 @@ def _render(families: Iterable[Family]) -> str:
     lines = ["| metric | type | unit | labels | meaning |", "|---|---|---|---|---|"]
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)
-        row = (f"`{family.name}`", family.type, unit_of(family.name), labels, _sentence(family.documentation))
+        unit, meaning = unit_of(family.name, family.documentation), _sentence(family.documentation)
+        row = (f"`{family.name}`", family.type, unit, labels, meaning)
         lines.append(f"| {' | '.join(row)} |")
     used = sorted({label for family in families for label in family.labels})
     lines += ["", "| label | value |", "|---|---|"]

@@ -29,26 +29,12 @@ _DOES: Final[Mapping[State, str]] = {
     State.DEAD: "moves its objects at once, without drain, while it holds the lease itself",
     State.ORPHANED: "deletes the lease, once no object carries the shard's name",
 }
-_REASONS: Final[Mapping[Reason, str]] = {
-    Reason.NO_KEY: "It is controlled by nothing in the ring.",
-    Reason.AMBIGUOUS_SHARD: "Two leases claim the shard's name.",
-    Reason.UNFIT_SHARD: "The shard gets nothing because of what its Lease says, and keeps what it has.",
-    Reason.DRAINING: "It carries the drain label, and its shard is available.",
-    Reason.LEFT_SCOPE: "Its namespace or resource is no longer in the ring.",
-    Reason.OWNER_STILL_ASSIGNED: "It left the ring, but its owner still has a shard; the owner goes first.",
-    Reason.NO_SHARD_AVAILABLE: "No shard is available.",
-    Reason.OWNER_UNASSIGNED: "Its owner has no shard yet.",
-    Reason.OWNER_MOVES: "Its owner is being given to a shard; it goes with it.",
-    Reason.OWNER_UNAVAILABLE: "Its owner's shard is not available; both move as a group.",
-    Reason.TARGET_UNAVAILABLE: "The shard where it belongs is not available.",
-    Reason.TARGET_NOT_READY: (
-        "The shard where it belongs has not renewed lately, or crashed a moment ago; nothing is drained toward it."
-    ),
-    Reason.TABLE: "As the table says.",
-}
 _OUTCOMES: Final[Mapping[AnswerOutcome, str]] = {
     AnswerOutcome.ASSIGNED: "labelled with a shard",
-    AnswerOutcome.RESTORED: "a shard label that was removed without drain, or replaced by hand, was put back",
+    AnswerOutcome.RESTORED: "a shard label that was removed without drain, or replaced by hand, was put back, and so"
+    " was one that a manifest without labels took from a draining object",
+    AnswerOutcome.NOT_ACKNOWLEDGED: "a write took the shard label off a draining object and was no acknowledgement (it"
+    " left the drain label, or changed more): labels were put back, the object drains on, and its writer got a warning",
     AnswerOutcome.ALREADY_LABELLED: "carries a shard label; nothing to do",
     AnswerOutcome.LEFT_TO_PLACEMENT: "an owner whose children move first; the leader places it",
     AnswerOutcome.OWNER_UNASSIGNED: "its owner has no shard yet; it will follow",
@@ -96,7 +82,7 @@ def render_decisions() -> str:
     lines = ["| decision | meaning |", "|---|---|"]
     lines += [f"| {decision.name} | {decision.value} |" for decision in Decision]
     lines += ["", "| reason | meaning |", "|---|---|"]
-    lines += [f"| `{reason.value}` | {_REASONS[reason]} |" for reason in Reason]
+    lines += [f"| `{reason.value}` | {reason.words[0].upper()}{reason.words[1:]}. |" for reason in Reason]
     return "\n".join(lines)
 
 

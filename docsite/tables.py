@@ -17,7 +17,7 @@ def render_takeover() -> str:
         for number, rule in enumerate(rules):
             again = rule.look_again.words if rule.look_again is not None else "something changes"
             again = again if rule.act.name == "WAIT" else ""
-            rows.append((holder.value if number == 0 else "", rule.when.words, rule.act.name, rule.reason, again))
+            rows.append((holder.value if number == 0 else "", rule.when.words, rule.act.name, rule.why.value, again))
     return _table(("held by", "when", "act", "reason, as it is logged", "looked at again when"), rows)
 
 

@@ -31,7 +31,7 @@ from sharder.placement.labels import LabelAssignment
 from sharder.placement.placement import Pace
 from sharder.ranges.assignment import RangeAssignment
 from sharder.rings.assignment import Assign
-from sharder.rings.deps import DRAIN_ALARM_SECONDS, Recorder, RingSettings, WebhookSettings
+from sharder.rings.deps import DRAIN_ALARM_SECONDS, RingSettings, WebhookSettings
 from sharder.rings.leader import Leader
 from sharder.rings.other_leaders import OtherLeaders
 from sharder.takeover.alarm import Detection
@@ -46,7 +46,7 @@ from shardsdk.errors import LeaseLost, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.fencing import Unconfirmed
-from shardsdk.lease.election import LeaderElector
+from shardsdk.lease.election import LeaderElector, Recorder
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.protocol.labels import LEADER_LABEL, LEADS_SHARDER, SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
@@ -116,7 +116,7 @@ class Replica:
             staleness_seconds=settings.staleness_seconds, default_scope=settings.default_scope,
             on_lease=lambda version: self._witness.seen(version),
         )  # fmt: skip
-        self._proof = CommitProof(clock, settings.timings.retry_period)
+        self._proof = CommitProof(clock, settings.timings.retry_period, lambda: self.cache.leases_known_until)
         self._witness = Witness(
             api, self._proof, clock=clock, retry_seconds=settings.timings.retry_period,
             leading=lambda: self.elector.is_leader,
@@ -260,6 +260,7 @@ class Replica:
         of_ring.oldest_drain_age.set(summary.oldest_drain.seconds if summary.oldest_drain is not None else 0.0)
         of_ring.ranges_in_transit.set(summary.ranges.in_transit if summary.ranges is not None else 0)
         of_ring.unheld_ranges.set(summary.ranges.unheld if summary.ranges is not None else 0)
+        of_ring.overlapping_ranges.set(summary.ranges.overlaps if summary.ranges is not None else 0)
         of_ring.fullest_shard.set(summary.ranges.fullest if summary.ranges is not None else 0)
         of_ring.set_shards(states.values())
 
@@ -310,7 +311,7 @@ class _Counters:
             return
         self._metrics.ring(ring).takeovers.inc()
 
-    def resynced(self, ring: str, objects: int, misplaced: int, seconds: float) -> None:
+    def resynced(self, ring: str, objects: int, seconds: float) -> None:
         """A resync has gone through everything."""
         if self._is_gone(ring):
             return

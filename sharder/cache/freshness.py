@@ -101,6 +101,12 @@ class Confirmation:
         return tuple((resource, failure) for resource, failure in failures if failure is not None)
 
     @property
+    def leases_known_until(self) -> float:
+        """Until when the cache has what shards make of their leases: now, unless nothing was heard for too long."""
+        now = self._clock.monotonic()
+        return now if self._leases_heard_at >= now - 2 * self._every_seconds else self._leases_heard_at
+
+    @property
     def _rings_heard_at(self) -> float:
         return max(self.rings_at, self._rings.fresh_at)
 

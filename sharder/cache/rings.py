@@ -22,6 +22,7 @@ from sharder.cache.freshness import SHARD_LEASES, Confirmation
 from sharder.cache.resources import NotLookedUp, Resolution, Unanswered, Unresolved, resolve_ring
 from sharder.cache.ringobject import RingObject
 from sharder.cache.subscribers import Change, LeaseFollower, Subscriber, tell
+from sharder.cache.vanished import VanishedLeases
 from sharder.core import membership as memberships
 from sharder.core.liveness import is_unsteady
 from sharder.core.membership import Membership
@@ -33,6 +34,7 @@ from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
+from shardsdk.lease.claim import is_overdue
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
@@ -46,8 +48,6 @@ STALENESS_SECONDS: Final = 10.0
 RESOLVE_AGAIN_SECONDS: Final = 10.0
 #: Rings looked up side by side: an API group that does not answer holds up its own ring only.
 RESOLVERS: Final = 4
-#: Vanished leases remembered: they may still count as held, and what became of a shard counts when it comes back.
-MAX_VANISHED: Final = 10_000
 
 LeaseKey = tuple[str, str]
 
@@ -110,9 +110,7 @@ class _Ring:
     unanswered: Unanswered = ()
     unresolved: Unresolved | None = None
     leases: dict[LeaseKey, ObservedLease] = field(default_factory=dict)
-    vanished: dict[LeaseKey, VanishedLease] = field(default_factory=dict)
-    #: The same by name, as snapshots share it; `None` until somebody asks after a change.
-    vanished_by_name: Mapping[str, tuple[VanishedLease, ...]] | None = None
+    vanished: VanishedLeases = field(default_factory=VanishedLeases)
     silent: frozenset[str] = frozenset()
     membership: Membership = field(default_factory=Membership)
     snapshot: RingSnapshot | None = None
@@ -122,32 +120,10 @@ class _Ring:
         if self.snapshot is None and self.obj is not None:
             self.snapshot = RingSnapshot(
                 self.obj, self.invalid, self.resolved, self.unserved, self.unanswered,
-                MappingProxyType(dict(self.leases)), self._take_vanished(), self.membership,
+                MappingProxyType(dict(self.leases)), self.vanished.by_name, self.membership,
                 self.unresolved,
             )  # fmt: skip
         return self.snapshot
-
-    def _take_vanished(self) -> Mapping[str, tuple[VanishedLease, ...]]:
-        if self.vanished_by_name is None:
-            by_name: dict[str, tuple[VanishedLease, ...]] = {}
-            for gone in self.vanished.values():
-                by_name[gone.name] = (*by_name.get(gone.name, ()), gone)
-            self.vanished_by_name = MappingProxyType(by_name)
-        return self.vanished_by_name
-
-    def remember(self, key: LeaseKey, gone: VanishedLease) -> None:
-        """A lease has vanished; of too many the one is forgotten that did so first."""
-        if len(self.vanished) >= MAX_VANISHED:
-            self.vanished.pop(next(iter(self.vanished)))
-        self.vanished[key] = gone
-        self.vanished_by_name = None
-
-    def recall(self, key: LeaseKey) -> VanishedLease | None:
-        """A lease is there: what is remembered of the one before it, for the last time."""
-        gone = self.vanished.pop(key, None)
-        if gone is not None:
-            self.vanished_by_name = None
-        return gone
 
 
 class RingCache:
@@ -200,6 +176,11 @@ class RingCache:
     def stale(self) -> bool:
         """Whether this replica has heard nothing of leases or rings for too long."""
         return self._confirmation.stale
+
+    @property
+    def leases_known_until(self) -> float:
+        """Until when (monotonic) it knows what shards make of their leases: now, unless it hears nothing of them."""
+        return self._confirmation.leases_known_until
 
     @property
     def unheard(self) -> tuple[tuple[GroupResource, ShardingError], ...]:
@@ -350,16 +331,20 @@ class RingCache:
         entry = self._entries.setdefault(lease.ring, _Ring(lease.ring))
         key = (lease.metadata.namespace, lease.metadata.name)
         before = entry.leases.get(key)
-        known = before or entry.recall(key)
-        entry.leases[key] = seen = observe(known, lease, self._clock.monotonic(), entry.leases.values())
+        known = before or entry.vanished.recall(key)
+        # By two clocks that prove nothing: at worst, what others have waits for one renewal of it more, or less.
+        entry.leases[key] = seen = observe(
+            known, lease, self._clock.monotonic(), entry.leases.values(),
+            out_of_date=is_overdue(lease, self._clock.now()),
+        )  # fmt: skip
         # A renewal, and those come all the time, changes nobody's membership but that of a shard that was silent: what
         # it lets go of next, since somebody else was to have it, may be its own again by now.
         heard = lease.held_by_shard and (before is None or seen.observed_at != before.observed_at)
         was_silent = heard and lease.metadata.name in entry.silent
         if was_silent:
             entry.silent -= {lease.metadata.name}
-        crashed = before is not None and seen.history.crashed_at != before.history.crashed_at
-        if was_silent or crashed or before is None or not memberships.counts_the_same(before.lease, lease):
+        doubted = before is not None and seen.history.doubts != before.history.doubts
+        if was_silent or doubted or before is None or not memberships.counts_the_same(before.lease, lease):
             self._rebuild(entry)
         self._tell_lease(entry, key)
 
@@ -372,7 +357,7 @@ class RingCache:
         if seen is not None:
             # In the version that was known: no event has told of its end, it is missing in a list.
             shown = last if last.metadata.resource_version != lease.metadata.resource_version else None
-            entry.remember(key, vanish(seen, shown, self._clock.monotonic()))
+            entry.vanished.remember(key, vanish(seen, shown, self._clock.monotonic()))
         self._rebuild(entry)
         self._tell_lease(entry, key)
         if entry.obj is None and not entry.leases:
@@ -384,9 +369,11 @@ class RingCache:
         now = self._clock.monotonic()
         crashed = (seen for seen in entry.leases.values() if seen.history.crashed_at)
         unsteady = frozenset(seen.facts.name for seen in crashed if is_unsteady(seen.facts, seen.history, now))
+        unrenewed = frozenset(seen.lease.metadata.name for seen in entry.leases.values() if seen.history.unrenewed)
         new = memberships.build(
-            leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent, unsteady=unsteady
-        )
+            leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent, unsteady=unsteady,
+            unrenewed=unrenewed,
+        )  # fmt: skip
         if new != old:
             entry.membership = new
             self._tell(entry, Change.MEMBERSHIP)

@@ -53,6 +53,8 @@ class ConditionReason(StrEnum):
     LEASE_TOO_LONG = "LeaseTooLong"
     LABELS_ONLY = "LabelsOnly"
     NOTHING_TAKEN = "NothingTaken"
+    RANGES_OVERLAP = "RangesOverlap"
+    RANGES_UNREADABLE = "RangesUnreadable"
     CONTROLLED_AS_MAIN = "ControlledAsMain"
     NOT_RECONCILED = "NotReconciled"
     ACKNOWLEDGED = "Acknowledged"

@@ -11,10 +11,9 @@ Rules before the table, first match wins:
 3. A draining main object waits for its shard, as long as that is available.
 4. An object that left the ring's scope is drained and released (LEAVING); so is what was a main object and has no key.
 5. Without a place to go (no shard, owner unassigned or on no available shard) it waits.
-6. TABLE; but nothing is drained toward a shard that is not ready, is silent, is
-   about to leave or has just come back from a crash, and what no available shard
-   has goes past a silent one.  Where an object is to go, none that is about to
-   leave counts, unless all are.
+6. TABLE; but nothing is drained toward a shard that something speaks against
+   (`NotNow`), and what no available shard has goes past a silent one.  Where an
+   object is to go, none that is about to leave counts, unless all are.
 
 A drain label on a controlled object means nothing: shards acknowledge for main
 objects only.
@@ -26,9 +25,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import Final, Self, assert_never
 
-from sharder.core.membership import Membership
+from sharder.core.membership import Membership, NotNow
 from sharder.core.ringspec import Role
 from shardsdk.protocol.objects import SlimMeta
 
@@ -133,22 +132,37 @@ class OwnerUnavailable:
 Desired = Target | NoKey | NoShard | OwnerUnassigned | OwnerMoves | OwnerUnavailable
 
 
-class Reason(StrEnum):
-    """Why; for logs and metrics."""
+_NOT_NOW: Final = [each.value for each in NotNow]
 
-    NO_KEY = "no_key"
-    AMBIGUOUS_SHARD = "ambiguous_shard"
-    UNFIT_SHARD = "unfit_shard"
-    DRAINING = "draining"
-    LEFT_SCOPE = "left_scope"
-    OWNER_STILL_ASSIGNED = "owner_still_assigned"
-    NO_SHARD_AVAILABLE = "no_shard_available"
-    OWNER_UNASSIGNED = "owner_unassigned"
-    OWNER_MOVES = "owner_moves"
-    OWNER_UNAVAILABLE = "owner_unavailable"
-    TARGET_UNAVAILABLE = "target_unavailable"
-    TARGET_NOT_READY = "target_not_ready"
-    TABLE = "table"
+
+class Reason(StrEnum):
+    """Why, for logs and metrics; `words` say it of an object to people, as part of a sentence."""
+
+    words: str
+
+    def __new__(cls, value: str, words: str) -> Self:
+        """One reason with its words."""
+        reason = str.__new__(cls, value)
+        reason._value_ = value
+        reason.words = words
+        return reason
+
+    NO_KEY = "no_key", "it is controlled by nothing in the ring"
+    AMBIGUOUS_SHARD = "ambiguous_shard", "two leases claim the name of its shard, so nothing is moved"
+    UNFIT_SHARD = "unfit_shard", "its shard gets nothing because of what its Lease says, and keeps what it has"
+    DRAINING = "draining", "it carries the drain label, and its shard is available"
+    LEFT_SCOPE = "left_scope", "its namespace or resource is no longer in the ring"
+    OWNER_STILL_ASSIGNED = "owner_still_assigned", "it left the ring, but its owner still has a shard, and goes first"
+    NO_SHARD_AVAILABLE = "no_shard_available", "no shard of the ring is available"
+    OWNER_UNASSIGNED = "owner_unassigned", "its owner has no shard yet; it follows its owner"
+    OWNER_MOVES = "owner_moves", "its owner is being given to a shard; it goes with it"
+    OWNER_UNAVAILABLE = "owner_unavailable", "its owner's shard is not available; both move together"
+    TARGET_UNAVAILABLE = "target_unavailable", "the shard where it belongs is not available"
+    TARGET_NOT_READY = (
+        "target_not_ready",
+        f"nothing is drained toward the shard where it belongs, which {', '.join(_NOT_NOW[:-1])}, or {_NOT_NOW[-1]}",
+    )
+    TABLE = "table", "as the table says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +212,13 @@ def desire_controlled(
     membership: Membership,
     *,
     owner_exists: bool,
-    owner_label: str | None = None,
-    owner_moves: bool = False,
+    owner_label: str | None,
+    owner_moves: bool,
 ) -> Desired:
     """Where a controlled object should be: with its owner; the ring's answer only if there is no owner.
 
     `key` is that of the owner; `owner_label` is the shard label that the owner
-    carries now, None when it carries none.  `owner_moves`: its family is under way.
+    carries now, None when it carries none.  `owner_moves`: its family is under way, as far as who asks can know.
     """
     if key is None or not owner_exists:
         return desire_main(key, membership)

@@ -1,11 +1,13 @@
-"""How shards have held their leases lately: who is silent, and who has just come back from a crash.
+"""How shards have held their leases lately: who is silent, who is back from a crash, and who has yet to renew.
 
 A shard stays in the ring until its lease has run out, since only then may its
 objects be taken away.  What has no owner need not wait for that: it goes past a
 shard that has missed its renewals.  And what has an owner need not be drained
-for a shard that crashes again and again.
+for a shard that crashes again and again, nor for a lease that nobody may renew:
+a backup that is restored brings back those of shards that are long gone.
 
-Does: judge by what was seen when, on one monotonic clock.  Refuses: to let any
+Does: judge by what was seen when, on one monotonic clock; that a lease was out of date when it
+came is told by whoever saw it.  Refuses: to let any
 of this decide who may take objects away.
 """
 
@@ -40,24 +42,38 @@ class History:
 
     `held_since`: when its shard was seen to acquire it (minus infinity: nobody saw
     that).  `pause`: between its last two renewals.  `crashed_at`: when a process
-    of its shard was found to have ended, and not in order.
+    of its shard was found to have ended, and not in order.  `unrenewed`: the lease
+    was out of date when its shard was first seen to hold it, and has not been renewed since.
     """
 
     held_since: float = float("-inf")
     pause: float = 0.0
     crashed_at: tuple[float, ...] = ()
+    unrenewed: bool = False
+
+    @property
+    def doubts(self) -> tuple[object, ...]:
+        """What keeps others from giving their objects away to its shard, while it holds its lease."""
+        return self.crashed_at, self.unrenewed
 
 
-def follow(known: History, before: Lease | None, observed_at: float, lease: Lease, now: float) -> History:
-    """The history once `lease` is observed at `now`, after `before` since `observed_at` (`None`: there was none)."""
+def follow(
+    known: History, before: Lease | None, observed_at: float, lease: Lease, now: float, *, out_of_date: bool = False
+) -> History:
+    """The history once `lease` is observed at `now`, after `before` since `observed_at` (`None`: there was none).
+
+    `out_of_date`: by the times in it, it had run out before it was seen.
+    """
     # Left to its next incarnation, it was given back all the same.
     if before is not None and before.held_by_shard and not before.left and _crashed(before, lease):
         known = replace(known, crashed_at=(*known.crashed_at, now)[-MAX_CRASHES:])
     if not lease.held_by_shard:
         return known
     if before is not None and before.held_by_shard and not _begins(before, lease):
-        return replace(known, pause=now - observed_at)
-    return replace(known, held_since=now if before is not None or known.crashed_at else known.held_since, pause=0.0)
+        renewed = before.spec.renew_time != lease.spec.renew_time
+        return replace(known, pause=now - observed_at, unrenewed=known.unrenewed and not renewed)
+    held_since = now if before is not None or known.crashed_at else known.held_since
+    return replace(known, held_since=held_since, pause=0.0, unrenewed=out_of_date)
 
 
 def _crashed(before: Lease, lease: Lease) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from sharder.core.hashring import HashRing
 from shardsdk.protocol.labels import is_label_name
@@ -17,6 +18,16 @@ from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import GroupResource
 
 _EMPTY = HashRing(())
+
+
+class NotNow(Enum):
+    """Why nothing is drained toward an available shard; the value says it in words."""
+
+    LEAVING = "is about to leave"
+    LEFT = "has left its lease to its next process"
+    UNRENEWED = "has not renewed a lease that was out of date when it was first seen"
+    LATE = "does not renew its lease at present"
+    UNSTEADY = "crashed a moment ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,8 @@ class Membership:
     it has left their lease to the next of their name.
     `silent`: these, and those that have missed renewals; what nobody has goes past them to others that stay, if there
     are any, by the ring of those (`lively`).  `unsteady`: those that have come back from a crash a moment ago.
+    `unrenewed`: those whose Lease was out of date when it was first seen, and has not been renewed since; they are
+    silent by what is observed alone, as any, since clocks that differ are to place nothing elsewhere.
     `as_main`: which shard reconciles which resource as a main one, as far as leases that are held say.
     """
 
@@ -46,6 +59,7 @@ class Membership:
     left: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
+    unrenewed: frozenset[str] = frozenset()
     as_main: frozenset[tuple[GroupResource, str]] = frozenset()
     ring: HashRing = field(default=_EMPTY, compare=False)
     lively: HashRing = field(default=_EMPTY, compare=False)
@@ -85,9 +99,19 @@ class Membership:
 
     def may_drain_to(self, shard: str) -> bool:
         """Whether what another shard has may be drained for this one."""
-        return shard in self.ready and not any(
-            shard in each for each in (self.leaving, self.left, self.silent, self.unsteady)
-        )
+        return self.why_not_drain_to(shard) is None
+
+    def why_not_drain_to(self, shard: str) -> NotNow | None:
+        """What keeps it from that; `None`: nothing."""
+        if shard in self.leaving:
+            return NotNow.LEAVING
+        if shard in self.left:
+            return NotNow.LEFT
+        if shard in self.unrenewed:
+            return NotNow.UNRENEWED
+        if shard in self.silent or shard not in self.ready:
+            return NotNow.LATE
+        return NotNow.UNSTEADY if shard in self.unsteady else None
 
     def target(self, key: str) -> str | None:
         """The ring's answer for `key`; `None` when no shard is available."""
@@ -112,6 +136,7 @@ def build(
     *,
     silent: frozenset[str] = frozenset(),
     unsteady: frozenset[str] = frozenset(),
+    unrenewed: frozenset[str] = frozenset(),
 ) -> Membership:
     """The membership that one ring's `leases` tell; `ready` names the shards whose lease has not expired.
 
@@ -129,7 +154,8 @@ def build(
     available = frozenset(held) - ambiguous - unusable - mixed - overlong
     leaving = available & {lease.metadata.name for lease in holding if lease.leaving}
     left = available & {lease.metadata.name for lease in holding if lease.left}
-    silent = frozenset() if silent | left >= available else (silent | left) & available
+    silent = silent | left
+    silent = frozenset() if silent >= available else silent & available
     staying = available - leaving or available
     ring = previous.ring if previous is not None and previous.staying == staying else HashRing(staying)
     if previous is not None and (previous.staying, previous.silent) == (staying, silent):
@@ -147,6 +173,7 @@ def build(
         left=left,
         silent=silent,
         unsteady=unsteady & available,
+        unrenewed=unrenewed & available,
         as_main=frozenset((each, lease.metadata.name) for lease in holding for each in lease.main_resources),
         ring=ring,
         lively=lively,

@@ -136,16 +136,24 @@ REMAINS: Final[Mapping[tuple[Known, Says], Remains]] = MappingProxyType(
 
 
 def observe(
-    known: ObservedLease | VanishedLease | None, lease: Lease, now: float, others: Iterable[ObservedLease]
+    known: ObservedLease | VanishedLease | None,
+    lease: Lease,
+    now: float,
+    others: Iterable[ObservedLease],
+    *,
+    out_of_date: bool = False,
 ) -> ObservedLease:
-    """The lease as observed at `now`, after what was `known` of it (`None`: nothing); `others`: the ring's leases."""
+    """The lease as observed at `now`, after what was `known` of it (`None`: nothing); `others`: the ring's leases.
+
+    `out_of_date`: as of `follow`.
+    """
     if isinstance(known, ObservedLease) and _says_the_same(known.lease, lease):
         return replace(known, lease=lease)
     history = known.history if known is not None else History()
     if isinstance(known, ObservedLease):
-        history = follow(history, known.lease, known.observed_at, lease, now)
+        history = follow(history, known.lease, known.observed_at, lease, now, out_of_date=out_of_date)
     else:
-        history = follow(history, None, now, lease, now)
+        history = follow(history, None, now, lease, now, out_of_date=out_of_date)
     return ObservedLease(lease, now, _remains(known, lease, now, others), history)
 
 

@@ -20,8 +20,16 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from sharder.core.owners import Claims
+from shardsdk.errors import ConfigurationError
 from shardsdk.protocol.leases import Lease
-from shardsdk.protocol.ranges import NOWHERE, HashBy, HashRanges, Named
+from shardsdk.protocol.ranges import (
+    EVERYWHERE,
+    HELD_RANGES_ANNOTATION,
+    NOWHERE,
+    HashBy,
+    HashRanges,
+    Named,
+)
 
 
 def holdings(leases: Iterable[Lease]) -> dict[str, HashRanges]:
@@ -32,6 +40,26 @@ def holdings(leases: Iterable[Lease]) -> dict[str, HashRanges]:
             name = lease.metadata.name
             held[name] = held.get(name, NOWHERE) | (lease.held_ranges or NOWHERE)
     return held
+
+
+def unreadable(leases: Iterable[Lease]) -> frozenset[str]:
+    """The shards whose lease says what makes no sense of that, so that they count as holding everything."""
+    return frozenset(
+        lease.metadata.name
+        for lease in leases
+        if lease.held_by_shard
+        and lease.held_ranges == EVERYWHERE
+        and not _is_readable((lease.metadata.annotations or {}).get(HELD_RANGES_ANNOTATION, ""))
+    )
+
+
+def _is_readable(said: str) -> bool:
+    """Whether it says so itself: by `parse_held` what makes no sense holds everything as well."""
+    try:
+        HashRanges.parse(said.partition("@")[0])
+    except ConfigurationError:
+        return False
+    return True
 
 
 def homes_for(said: Mapping[str, str], there: Mapping[str, Collection[str]], lasting: Container[str]) -> dict[str, str]:

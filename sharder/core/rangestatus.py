@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -15,9 +15,17 @@ from typing import Any, Final
 
 from sharder.core.conditions import ConditionReason, Stamped, render_time, stamp
 from sharder.core.cutting import UNEVEN
-from sharder.core.owners import Owners
+from sharder.core.owners import Overlap, Owners
 from sharder.core.problems import some
-from shardsdk.protocol.ranges import NOWHERE, SPACE, HashRanges, Named, point_of, render_bound
+from shardsdk.protocol.ranges import (
+    HELD_RANGES_ANNOTATION,
+    NOWHERE,
+    SPACE,
+    HashRanges,
+    Named,
+    point_of,
+    render_bound,
+)
 
 #: Ranges that a status lists before it only counts them.  The CRD has the same bound.
 MAX_LISTED: Final = 64
@@ -135,11 +143,34 @@ def describe_unfit(silent: Collection[str], idle: Collection[str]) -> tuple[Cond
     if silent:
         words = (
             f"the ring assigns by ranges, and the Lease of {some(sorted(silent))} does not say that its shard knows"
-            " them (annotation alpha.sharding.timebertt.dev/held-ranges), so that it gets nothing to work on; stop the"
-            " shards that know labels alone, or run them in a ring with spec.assignment Labels"
+            " them (it lacks the annotation alpha.sharding.timebertt.dev/held-ranges, or has one of which the part"
+            " behind `@` is not the Lease's renewTime: of another write), so that it gets nothing to work on; stop the"
+            " shards that know labels alone, or run them in a ring with spec.assignment Labels; a shard that knows"
+            " ranges has to write the annotation anew with each renewal"
         )
         return ConditionReason.LABELS_ONLY, f"{words}; and {nothing}" if idle else words
     return (ConditionReason.NOTHING_TAKEN, nothing) if idle else None
+
+
+def describe_overlaps(found: Sequence[Overlap], unreadable: Collection[str]) -> tuple[ConditionReason, str] | None:
+    """That several Leases hold one range, or that what some hold cannot be read, as a reason and in words.
+
+    `None`: neither.  `found` is without those that are `unreadable`, which count as holding everything.
+    """
+    cannot = (
+        f"the Lease of {some(sorted(unreadable))} has an annotation {HELD_RANGES_ANNOTATION} that cannot be read, so"
+        " that it counts as holding every range: others get none that comes free, and both may work on what they have;"
+        " have its shard write it as the wire contract says, or stop that: what it has moves without it"
+    )
+    if not found:
+        return (ConditionReason.RANGES_UNREADABLE, cannot) if unreadable else None
+    first, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    shards = some(first.shards)
+    words = (
+        f"the Leases of {shards} all hold the range {first}{more}, so that they may work on the same objects at once;"
+        f" look into the logs of {shards}; stop {first.shards[0]}, and what it has moves without it"
+    )
+    return ConditionReason.RANGES_OVERLAP, f"{words}; and {cannot}" if unreadable else words
 
 
 def render_range_status(
@@ -150,10 +181,12 @@ def render_range_status(
     homes: Collection[str],
     previous: Mapping[str, Any],
     now: datetime,
+    left: Container[str] = (),
 ) -> dict[str, Any]:
     """The whole status of a RingAssignment; equal to `previous` when nothing changed.
 
-    `homes` are the namespaces in which shards hold their Leases.
+    `homes` are the namespaces in which shards hold their Leases; who has `left` its own to the next
+    process of its name works on nothing.
     """
     total = loads.total or 1.0
     return {
@@ -170,7 +203,7 @@ def render_range_status(
             for shard in sorted({*named.shards, *loads.shards})
         ],
         "inTransit": [_render_moving(each) for each in moving[:MAX_LISTED]],
-        "conditions": stamp((_settled(moving, loads), _even(loads), _together(homes)), previous, generation, now),
+        "conditions": stamp((_settled(moving, loads, left), _even(loads), _together(homes)), previous, generation, now),
     }
 
 
@@ -186,14 +219,18 @@ def _lacks_shards(moving: tuple[Moving, ...], loads: Loads) -> bool:
     return not loads.shards and all(each.holder is None for each in moving)
 
 
-def _settled(moving: tuple[Moving, ...], loads: Loads) -> Stamped:
+def _settled(moving: tuple[Moving, ...], loads: Loads, left: Container[str]) -> Stamped:
     words = describe_moving(moving, loads)
     if words is None:
         return Stamped("Settled", True, ConditionReason.IN_PLACE, "every range is held by the shard that shall have it")
     if _lacks_shards(moving, loads):
         return Stamped("Settled", False, ConditionReason.NO_SHARD, words)
     holder, target, remedy = moving[0].holder, moving[0].target, ""
-    if holder is not None:
+    if holder in left:
+        remedy = (
+            f"; {holder} ended with a restart grace: that waits for its next process, or until its Lease has run out"
+        )
+    elif holder is not None:
         remedy = f"; if it lasts, look into the log of {holder}, or stop it: what it has then moves without it"
     elif target is not None:
         remedy = f"; if it lasts, look into the log of {target}, or stop it: it is named there, and does not begin"

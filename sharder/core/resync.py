@@ -312,7 +312,7 @@ def compare(old: Membership, new: Membership) -> tuple[Event, Asked] | None:
     if new.staying != old.staying:
         return Event.SHARDS_CHANGED, asked
     # Else the ring gives the same answers, and a pass under way stays good.
-    silence = the_same and able - able_before <= old.silent - old.unsteady
+    silence = the_same and able - able_before <= old.silent - old.unsteady - old.unrenewed
     return Event.SILENCE_ENDED if silence else Event.READINESS_CHANGED, asked
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from sharder.core.problems import quoted
 from shardsdk.protocol.leases import RELEASED_DURATION_SECONDS, Lease
 
 #: How long a dead shard's lease is kept after it ran out, for its shard to come back to.
@@ -102,3 +103,12 @@ def classify(facts: LeaseFacts, proof: Proof, orphaned_after_seconds: float = OR
     if now < end + facts.duration_seconds and not facts.fenced:
         return ShardState(State.EXPIRED, end + facts.duration_seconds)
     return ShardState(State.UNCERTAIN, None)
+
+
+def describe_stranger(namespace: str, name: str, holder: str) -> str:
+    """That somebody goes on renewing a lease under another name than its own, in words with the remedy."""
+    return (
+        f"the Lease {namespace}/{name} is renewed by {quoted(holder)}, so that it is no shard's: the holder has to be"
+        f" the Lease's name; have whoever renews it say {name} as holderIdentity, which libraries for leader election"
+        " call their identity, or take the ring's label off the Lease if it is no shard"
+    )

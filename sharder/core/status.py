@@ -5,7 +5,7 @@ Does: render counts and conditions, each with its remedy; true is always good.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -15,8 +15,8 @@ from sharder.core.problems import Problem, render_problems, some
 from sharder.core.rights import OWN_RULES, MissingRule, render_denied
 from sharder.core.summary import render_left
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL
-from shardsdk.protocol.leases import MAX_DURATION_SECONDS
-from shardsdk.protocol.objects import GroupResource
+from shardsdk.protocol.leases import DEFAULT_DURATION_SECONDS, MAX_DURATION_SECONDS
+from shardsdk.protocol.objects import LEASES, GroupResource
 
 _READS: Final = ("list", "watch")
 #: Reasons of `ShardsAvailable` for shards that are gone, and that nobody takes over.
@@ -56,9 +56,10 @@ class Health:
     could not be read for a while, each with why. `not_in_force`: that
     spec is not used yet, since none of its resources are known. `unsettled` None: no
     resync has ended yet or, if `resynced`, none since shards came or went, or objects moved.
-    `refused`: the API server refuses to change some of them. `moving`: which ranges of hashes change hands; `unfit`:
-    why shards get none, as a reason and in words. `ambiguous`: the leases, as `namespace/name`,
-    whose name more than one holds. `unsteady`, `shards_leaving`, `shards_left`, `mixed`, `overlong`: as of
+    `refused`: the API server refuses to change some of them. `moving`: which ranges of hashes change hands;
+    `overlapping`: that several shards hold one, `unfit`: why shards get none, each as a reason and in words.
+    `remarks`: what else is to be known of Leases. `ambiguous`: those, as `namespace/name`, whose name more than one
+    holds. `unsteady`, `unrenewed`, `shards_leaving`, `shards_left`, `mixed`, `overlong`: as of
     `Membership`; `as_main`: what the ring lists as controlled and shards reconcile as main, and which;
     `not_reconciled`: what it lists as main and shards do not reconcile, and which.
     `taken`: names of shards that are gone whose Lease is somebody else's by now, each with
@@ -82,8 +83,11 @@ class Health:
     ambiguous: tuple[str, ...] = ()
     unusable: frozenset[str] = frozenset()
     unsteady: frozenset[str] = frozenset()
+    unrenewed: frozenset[str] = frozenset()
     shards_leaving: frozenset[str] = frozenset()
     shards_left: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
+    overlapping: tuple[ConditionReason, str] | None = None
     unfit: tuple[ConditionReason, str] | None = None
     mixed: frozenset[str] = frozenset()
     overlong: frozenset[str] = frozenset()
@@ -208,6 +212,13 @@ def _permissions_granted(health: Health) -> Condition:
 
 def _shards_available(health: Health) -> Condition:
     kind = ConditionType.SHARDS_AVAILABLE
+    if _reads_no_leases(health):
+        # Which of them live nobody knows; what to do about one that seems gone would do harm to one that is not.
+        message = (
+            f"{health.available} of {health.shards} shards were available when the sharder could follow Leases last;"
+            " see Ready"
+        )
+        return Condition(kind, None, ConditionReason.CANNOT_BE_READ, message)
     message = f"{health.available} of {health.shards} shards are available"
     if health.abandoned:
         message += (
@@ -229,6 +240,12 @@ def _shards_available(health: Health) -> Condition:
                 f"; {some(sorted(health.unsteady))} crashed lately, and what others have is handed over to it once it"
                 " has held its lease for a while; if it crashes again and again, its log says why"
             )
+        if health.unrenewed:
+            message += (
+                f"; the Lease of {some(sorted(health.unrenewed))} was out of date when it was first seen, and nobody"
+                " has renewed it since: nothing is handed over to it before that; one that a backup brought back runs"
+                " out by itself"
+            )
         if health.shards_leaving:
             alone = len(health.shards_leaving) >= health.available
             message += f"; {some(sorted(health.shards_leaving))} will leave soon: " + (
@@ -241,9 +258,15 @@ def _shards_available(health: Health) -> Condition:
                 f"; {some(sorted(health.shards_left))} ended with a restart grace: what is there waits for the next"
                 " process of that name, or until the Lease has run out"
             )
-        return Condition(kind, True, ConditionReason.AVAILABLE, message)
+        return Condition(kind, True, ConditionReason.AVAILABLE, "; ".join((message, *health.remarks)))
     message = f"none of {health.shards} shards is available, new objects wait unassigned; start a shard of this ring"
-    return Condition(kind, False, ConditionReason.NO_SHARD, message)
+    return Condition(kind, False, ConditionReason.NO_SHARD, "; ".join((message, *health.remarks)))
+
+
+def _reads_no_leases(health: Health) -> bool:
+    leases = LEASES.group_resource
+    unread = any(resource == leases for resource, _ in health.unread)
+    return unread or any(MissingRule(verb, leases) in health.denied for verb in _READS)
 
 
 def _shard_names_unique(health: Health) -> Condition:
@@ -267,7 +290,19 @@ def _shard_names_unique(health: Health) -> Condition:
 
 
 def _shards_fit(health: Health) -> Condition:
-    kind = ConditionType.SHARDS_FIT
+    kind, found = ConditionType.SHARDS_FIT, tuple(_unfit(health))
+    if not found:
+        return Condition(kind, True, ConditionReason.FIT, "every shard knows the way in which the ring assigns")
+    (reason, message), *others = found
+    if others:
+        message += f"; once that is mended, {len(others)} more to mend: {some(other for other, _ in others)}"
+    return Condition(kind, False, reason, message)
+
+
+def _unfit(health: Health) -> Iterator[tuple[ConditionReason, str]]:
+    """All that is wrong with shards that hold their Lease, the worst first."""
+    if health.overlapping is not None:
+        yield health.overlapping
     if health.mixed:
         message = (
             f"the Lease of {some(sorted(health.mixed))} has the labels {LEASE_RING_LABEL} and"
@@ -275,16 +310,18 @@ def _shards_fit(health: Health) -> Condition:
             " new, and what it has stays; if the library is v0.8, delete the second label; if it is v0.9 or newer,"
             " stop the shard or rename it, and delete the Lease: then its objects move"
         )
-        return Condition(kind, False, ConditionReason.LIBRARIES_MIXED, message)
+        yield ConditionReason.LIBRARIES_MIXED, message
     if health.overlong:
         message = (
             f"the Lease of {some(sorted(health.overlong))} is held for more than {MAX_DURATION_SECONDS} s, so that its"
             " shard gets nothing new, and what it has stays; give its shard a shorter lease, or, where there is no such"
-            " shard, delete the Lease"
+            f" shard, patch the Lease's spec.leaseDurationSeconds to {DEFAULT_DURATION_SECONDS}: then it runs out, and"
+            " what it has moves (a Lease that is deleted counts as held for as long as it said, up to"
+            f" {MAX_DURATION_SECONDS} s)"
         )
-        return Condition(kind, False, ConditionReason.LEASE_TOO_LONG, message)
+        yield ConditionReason.LEASE_TOO_LONG, message
     if health.unfit is not None:
-        return Condition(kind, False, *health.unfit)
+        yield health.unfit
     if health.as_main:
         message = (
             f"shards reconcile as main objects what the ring lists as controlled: {_which(health.as_main)}, so that two"
@@ -292,7 +329,7 @@ def _shards_fit(health: Health) -> Condition:
             " then, and these shards are not asked; roll out the program that has it as a child, or list it as a main"
             " resource"
         )
-        return Condition(kind, False, ConditionReason.CONTROLLED_AS_MAIN, message)
+        yield ConditionReason.CONTROLLED_AS_MAIN, message
     if health.not_reconciled:
         message = (
             f"shards do not reconcile what the ring lists as main: {_which(health.not_reconciled)}, so that nobody"
@@ -300,8 +337,7 @@ def _shards_fit(health: Health) -> Condition:
             " none reconciles, list as controlled what shards own, or give programs with different main resources a"
             " ring each"
         )
-        return Condition(kind, False, ConditionReason.NOT_RECONCILED, message)
-    return Condition(kind, True, ConditionReason.FIT, "every shard knows the way in which the ring assigns")
+        yield ConditionReason.NOT_RECONCILED, message
 
 
 def _which(told: Sequence[tuple[GroupResource, tuple[str, ...]]]) -> str:
@@ -332,6 +368,12 @@ def _settled(health: Health) -> Condition:
         return Condition(kind, False, ConditionReason.MOVING, health.moving)
     if not counts and (health.unread or any(rule in OWN_RULES and rule.verb in _READS for rule in health.denied)):
         return Condition(kind, None, ConditionReason.CANNOT_BE_READ, "nobody can tell; see Ready")
+    if not counts and (health.not_acquired or health.abandoned or health.shards_before is not None):
+        message = "what is on shards that are gone is worked on by nobody, and does not move; see ShardsAvailable"
+        # Of what was told before it is known again, also while ShardsAvailable has worse to tell.
+        said, before = _shards_available(health).reason, health.shards_before
+        reason = before[0] if before is not None and said is ConditionReason.NO_SHARD else said
+        return Condition(kind, False, reason, message)
     # What joins is not in its place, whether or not the rest is.
     if counts is None and (health.not_in_force is not None or not health.joining):
         why = "no resync has ended yet"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -56,7 +56,8 @@ class RangesSummary:
     `unheld`: those of them that no shard holds.  `unfit`: shards that are named for nothing, since
     they know labels alone; `idle`: those that take nothing of what they are named for.  `dropped`: fields
     that the RingAssignment lacks, since its definition is an older one.  `contested`: that somebody
-    changes it back again and again, in words.
+    changes it back again and again, in words.  `overlaps`: ranges that several shards hold at once;
+    `overlapping`: that they do, or that what some hold cannot be read, as a reason and in words.
     """
 
     in_transit: int = 0
@@ -67,6 +68,8 @@ class RangesSummary:
     idle: frozenset[str] = frozenset()
     dropped: frozenset[str] = frozenset()
     contested: str | None = None
+    overlaps: int = 0
+    overlapping: tuple[ConditionReason, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Summary:
     Lease the API server does not let us acquire, and why; `abandoned`: shards whose Lease ran out
     while no other is ready to take over, and which Lease.  `shards_before`: reason and message by
     which shards like that were told of before this leader, which does not know of any yet.
+    `remarks`: what else is to be known of Leases, in words with what to do.
     `waiting`: what is new on the list and waits for rights; `settled` and the rest are without it.
     """
 
@@ -107,6 +111,7 @@ class Summary:
     taken: tuple[str, ...] = ()
     not_acquired: tuple[tuple[str, str], ...] = ()
     abandoned: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
     shards_before: tuple[ConditionReason, str] | None = None
     joining: dict[GroupResource, int] = field(default_factory=dict)
     waiting: tuple[GroupResource, ...] = ()
@@ -135,25 +140,7 @@ class Summary:
         stuck = self.stuck_drain(alarm_seconds)
         failures = tuple((resource, reader, type(error)) for resource, reader, error in self.failures)
         of_drain = (stuck.namespace, stuck.name) if stuck is not None else None
-        return (
-            self.settled,
-            self.counts,
-            of_drain,
-            failures,
-            self.removed_clean,
-            self.leaving,
-            self.joining,
-            self.trouble,
-            self.overdue_before,
-            self.misplaced,
-            self.resynced,
-            self.refused,
-            self.ranges,
-            self.taken,
-            self.not_acquired,
-            self.abandoned,
-            self.shards_before,
-        )
+        return replace(self, oldest_drain=None, failures=(), at_rest=False, clean_since=None), of_drain, failures
 
 
 def render_left(leaving: Iterable[tuple[GroupResource, int]], joining: Iterable[tuple[GroupResource, int]]) -> str:

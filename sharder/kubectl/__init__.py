@@ -8,6 +8,6 @@ Does not guarantee: one moment in time.  Resources are read one after the other,
 an object that moves meanwhile may be seen on both shards or on none; ask again.
 Times since a renewal compare this machine's clock with the shard's.
 
-Reading order: shard_statuses (a lease), census (objects), overview (a ring), reading
-(asks the API server), then status and the other commands, and cli.
+Reading order: shards (a lease), counting (objects), status.overview (a ring), cluster
+(asks the API server), then status.command and the other commands, and cli.
 """

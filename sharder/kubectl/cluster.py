@@ -160,11 +160,11 @@ class Reader:
 
     async def ranges(self, ring: RingSpec, leases: SeenLeases) -> SeenRanges:
         """The RingAssignment of a ring by ranges, and what its shards' leases hold."""
-        held = leases.leases if leases.whole else None
+        held, now = leases.leases if leases.whole else None, self.clock.now()
         try:
             found: dict[str, Any] = await self.api.get(RING_ASSIGNMENTS, ring.name, model=dict)
-            conditions = read_conditions(status_of(found), ages_of(status_of(found), self.clock.now()))
-            return SeenRanges.of(ring.hash_by, named_by(found, ring.hash_by), held, conditions=conditions)
+            conditions = read_conditions(status_of(found), ages_of(status_of(found), now))
+            return SeenRanges.of(ring.hash_by, named_by(found, ring.hash_by), held, conditions=conditions, now=now)
         except NotFound:
             return SeenRanges.of(ring.hash_by, None, held, f"RingAssignment {ring.name} is not there")
         except ConfigurationError as error:

@@ -90,7 +90,8 @@ class Census:
         shard = labels.get(self.labels.shard)
         if shard is not None:
             tally.by_shard[shard] += 1
-            if self.labels.drain in labels:
+            # Children follow their owners; the label alone, as copies of owners' labels are, asks for nothing.
+            if self.labels.drain in labels and tally.subject.role is Role.MAIN:
                 tally.draining[shard] += 1
                 tally.note(Trouble.DRAINING, meta)
         key = tally.subject.key_of(meta)
@@ -121,7 +122,8 @@ class Census:
     def _desire(self, role: Role, key: str, shard: str | None, membership: Membership) -> Desired:
         """Where the object should be; of owners it is known where those are that are not on the hash's shard."""
         if role is Role.CONTROLLED and key in self._displaced:
-            return desire_controlled(key, membership, owner_exists=True, owner_label=self._displaced[key])
+            owner_label = self._displaced[key]
+            return desire_controlled(key, membership, owner_exists=True, owner_label=owner_label, owner_moves=False)
         desired = desire_main(key, membership)
         if role is Role.MAIN and shard != (desired.name if isinstance(desired, Target) else None):
             self._remember(key, shard)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from sharder.core.membership import Membership
-from sharder.core.ranges import holdings
+from sharder.core.owners import overlaps
+from sharder.core.ranges import holdings, unreadable
+from sharder.core.rangestatus import describe_overlaps
 from sharder.kubectl.counting import Covers, Tally, Trouble
+from sharder.kubectl.shards import read_shard_status
 from sharder.kubectl.status.overview import Condition, RangesView
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.leases import Lease
@@ -43,6 +47,7 @@ class SeenRanges:
 
     `named` None: it is not there, not readable, or makes no sense, which `problem` says (empty: it may not be read).
     `held` None: the leases could not be read.  `conditions`: the RingAssignment's own.
+    `overlapping`: that several leases hold one part, or that what some hold cannot be read, in words with the remedy.
     """
 
     by: HashBy
@@ -50,15 +55,17 @@ class SeenRanges:
     held: Mapping[str, HashRanges] | None
     problem: str = ""
     conditions: tuple[Condition, ...] = ()
+    overlapping: str | None = None
     _starts: list[int] = field(default_factory=list)
     _places: list[Place] = field(default_factory=list)
 
     @classmethod
     def of(
         cls, by: HashBy, named: Named | None, leases: Iterable[Lease] | None, problem: str = "",
-        conditions: tuple[Condition, ...] = (),
+        conditions: tuple[Condition, ...] = (), now: datetime | None = None,
     ) -> SeenRanges:  # fmt: skip
-        """What was read, ready to be asked about many points."""
+        """What was read (`now`; None: in the leases' time), ready to be asked about many points."""
+        leases = None if leases is None else list(leases)
         held = None if leases is None else holdings(leases)
         parts = [*(named.shards.values() if named is not None else ()), *(held or {}).values()]
         starts = sorted({0, *(bound for part in parts for span in part for bound in span if bound < SPACE)})
@@ -67,16 +74,16 @@ class SeenRanges:
                   _holders(held or {}, start, shard))
             for start, end in zip(starts, [*starts[1:], SPACE], strict=True)
         ]  # fmt: skip
-        return cls(by, named, held, problem, conditions, starts, places)
+        # As the sharder does: what a lease says that has run out nobody works by, or it is taken over.
+        in_time = {each.metadata.name for each in leases or () if now is None or read_shard_status(each, now).in_time}
+        cannot = unreadable(leases or ()) & in_time
+        readable = {shard: ranges for shard, ranges in (held or {}).items() if shard in in_time - cannot}
+        told = describe_overlaps(overlaps(readable, named.shards if named is not None else {}), cannot)
+        return cls(by, named, held, problem, conditions, told[1] if told is not None else None, starts, places)
 
     def at(self, point: int) -> Place:
         """The part of the space that `point` is in."""
         return self._places[bisect_right(self._starts, point) - 1]
-
-    @property
-    def contested(self) -> list[Place]:
-        """Parts of the space that several leases hold, so that two shards may work on one object."""
-        return [each for each in self._places if len(each.holders) > 1]
 
     def view(self) -> RangesView:
         """What `status` says of it."""

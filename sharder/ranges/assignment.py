@@ -26,13 +26,14 @@ from sharder.cache.rings import LeaseKey, RingCache, RingSnapshot
 from sharder.core.cutting import Cut
 from sharder.core.membership import Membership
 from sharder.core.observed import FREE
-from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked
+from sharder.core.ranges import granted, holdings, next_named, rebuilt, revoked, unreadable
 from sharder.core.ringspec import LetGo
 from sharder.core.summary import Refused, Summary
 from sharder.core.transit import Transit, next_transit
 from sharder.ranges.candidates import Candidates, process_of
 from sharder.ranges.contest import Contest
 from sharder.ranges.homes import Homes
+from sharder.ranges.overlapping import NONE, Overlapping
 from sharder.ranges.report import RangeReport
 from sharder.ranges.state import State
 from sharder.ranges.store import AssignmentStore, Read
@@ -108,6 +109,7 @@ class RangeAssignment:
         self._weights = Weights(namespaces, self._reported)
         self._candidates = Candidates(leadership.clock)
         self._homes = Homes(leadership.clock)
+        self._overlapping, self._overlaps = Overlapping(leadership.clock), NONE
         self._budget = Budget(leadership.clock)
         #: In how many seconds it is to be looked again, without anybody telling of anything.
         self._again: float | None = None
@@ -222,7 +224,8 @@ class RangeAssignment:
         if found is not None and (self._shards or any(found.held.values())):
             waits = waits or bool(found.waits_for)  # else no shard is there, and a lease has to change before all else
         try:
-            dues = (self._again, self._candidates.due_in(), self._report.due_in(), self._contest.due_in)
+            dues = (self._again, self._candidates.due_in(), self._report.due_in(), self._contest.due_in,
+                    self._overlapping.due_in(), self._store.adoption_due_in())  # fmt: skip
             due = [each for each in dues if each is not None]
             async with asyncio.timeout(LOOK_SECONDS if waits else min(due, default=None)):
                 await self._wake.wait()
@@ -291,21 +294,16 @@ class RangeAssignment:
         if following == named and due != 0:
             self._set_state(self._found(named, aim, held, presumed))
             loads = self._weights.loads(named, wanted, self._shards)
-            await self._report.show(read, named, loads, self._homes.namespaces)
+            await self._report.show(read, named, loads, self._homes.namespaces, self._takeover.membership.left)
+            await self._store.adopt(read, spec.uid)
             return
         if self._contest.left:  # nor is its status written, by which whoever it is would look again
             self._set_state(self._found(named, aim, held, presumed))
             return
         transit = next_transit(named, following, aim, held, read.transit, self._homes.bound)
         await self._write(read, following, spec.uid, transit)
-        log.info(
-            "ranges assigned",
-            extra={
-                "ring": self._name,
-                "revoked": str(revoked(named, following)),
-                "granted": str(granted(named, following)),
-            },
-        )
+        changes = {"revoked": str(revoked(named, following)), "granted": str(granted(named, following))}
+        log.info("ranges assigned", extra={"ring": self._name, **changes})
         self._set_state(self._found(following, aim, held, presumed))
         self._wake.set()
 
@@ -315,7 +313,8 @@ class RangeAssignment:
         self._contest.wrote(named)
 
     def _found(self, named: Named, aim: Named, held: Mapping[str, HashRanges], missing: Set[str]) -> State:
-        return State(named, aim, held, frozenset(missing), self._candidates.silent, self._candidates.idle)
+        unfit = self._candidates.silent, self._candidates.idle
+        return State(named, aim, held, frozenset(missing), *unfit, self._overlaps)
 
     def _rebuild(self, read: Read, named: Named) -> Named:
         named = self._homes.rebuilt(named)
@@ -341,6 +340,9 @@ class RangeAssignment:
         remembered = names if self._store.keeps_homes else ()
         self._homes.read(leases, named, read.homes, late, self._takeover.may_hold, remembered)
         held = self._candidates.read(leases, named, self._homes.of)
+        there = self._takeover.membership
+        lapsed = (there.available - there.ready) | there.unrenewed
+        self._overlaps = self._overlapping.look(held, named, unreadable(leases), lapsed)
         presumed = {shard for shard in names - held.keys() if self._takeover.may_hold(shard)}
         presumed |= {shard for _, shard in late} - held.keys()
         gone = {shard: held.get(shard, NOWHERE) | ranges for shard, ranges in self._homes.gone.items()}

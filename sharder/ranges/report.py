@@ -6,7 +6,7 @@ Refuses: to judge, and to write often; numbers that keep changing are written no
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from random import Random
 from typing import Final
 
@@ -53,14 +53,14 @@ class RangeReport:
             self.failure = None
         self._moving = () if aim is None else in_transit(waits, aim, held, self._moving, now)
 
-    async def show(self, read: Read, named: Named, loads: Loads, homes: Collection[str]) -> None:
+    async def show(self, read: Read, named: Named, loads: Loads, homes: Collection[str], left: Container[str]) -> None:
         """Have the RingAssignment that was `read` say how it is, if it says otherwise.
 
         Raises: FenceClosed.
         """
         self._loads = loads
         now = self._clock.now()
-        status = render_range_status(read.generation, named, self._moving, loads, homes, read.status, now)
+        status = render_range_status(read.generation, named, self._moving, loads, homes, read.status, now, left)
         early = bool(self._moving) and self._clock.monotonic() - self._written_at < REPORT_SECONDS
         if early or self.due_in():
             return
@@ -94,6 +94,7 @@ class RangeReport:
             found.idle if found is not None else frozenset(),
             self._store.dropped,
             contested,
+            *(found.overlaps if found is not None else ()),
         )
 
     def longest(self) -> OldestDrain | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sharder.ranges.overlapping import NONE, Overlaps
 from shardsdk.protocol.ranges import NOWHERE, HashRanges, Named
 
 
@@ -14,6 +15,7 @@ class State:
 
     `held`: what shards may be working on; of those that are `missing`, whose Lease is not theirs, nobody knows.
     `silent`: shards that know labels alone; `idle`: those that take nothing of what they are named for.
+    `overlaps`: what several hold.
     """
 
     named: Named
@@ -22,6 +24,7 @@ class State:
     missing: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
+    overlaps: Overlaps = NONE
 
     @property
     def waits_for(self) -> HashRanges:

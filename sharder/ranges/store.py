@@ -6,7 +6,7 @@ Refuses: to change one that it has not read, and to take one that makes no sense
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import msgspec
 
 from sharder.core.transit import Transit, read_transit, render_transit
 from sharder.core.webhookconfig import FIELD_MANAGER, find_last_manager
-from shardsdk.errors import ConfigurationError, Invalid, NotFound
+from shardsdk.errors import ConfigurationError, FenceClosed, Invalid, NotFound, RetryRule, ShardingError
 from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import RING_KIND
@@ -40,7 +40,7 @@ class Read:
     `named` `None`: it does not exist, or makes no sense, and `problem` says which.  `homes`: for each shard that is
     named, or was where nobody is now (`transit`), by Leases in which namespaces (empty: some range does not say).
     `status`: what it said of itself, from which nothing is inferred.  `manager`: the field manager that has written all
-    else last; empty: unknown.
+    else last; empty: unknown.  `owners`: its ownerReferences.
     """
 
     version: str
@@ -51,6 +51,7 @@ class Read:
     homes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     transit: Transit = field(default_factory=Transit)
     manager: str = ""
+    owners: Sequence[Mapping[str, Any]] = ()
 
 
 NO_SUCH: Final = "it does not exist"
@@ -58,7 +59,8 @@ NO_SUCH: Final = "it does not exist"
 _TOO_MANY: Final = "spec.ranges: Too many: "
 #: What ranges are split by that are nobody's; of too many it is left out.
 _SPLITTING: Final = frozenset({"from", "to"})
-#: How often namespaces are written again that a definition has dropped: nobody tells that it is up to date by now.
+#: How often what was dropped or refused is written again, as namespaces by a definition that lacks them, or an owner:
+#: nobody tells that it would be kept by now.
 AGAIN_SECONDS: Final = 300.0
 
 
@@ -76,7 +78,9 @@ class AssignmentStore:
         self.dropped: frozenset[str] = frozenset()
         #: Whether it could be read or written before: its type is installed, and may be away for a while only.
         self.was_served: bool = False
-        self._written_at = float("-inf")
+        self._written_at = self._adopted_at = float("-inf")
+        #: Whether what was read last went with another ring, or none.
+        self._astray = False
 
     async def read(self, by: HashBy) -> Read:
         """What it says, consistently; one that hashes by something else than `by` makes no sense."""
@@ -130,11 +134,7 @@ class AssignmentStore:
     async def _send(self, read: Read, said: RingAssignmentSpec, ring_uid: str) -> RingAssignment:
         spec = msgspec.to_builtins(said)
         if not read.version:
-            owner = {
-                "apiVersion": CLUSTERRINGS.api_version, "kind": RING_KIND, "name": self._ring, "uid": ring_uid,
-                "controller": True, "blockOwnerDeletion": False,
-            }  # fmt: skip
-            metadata = {"name": self._ring, "ownerReferences": [owner]}
+            metadata = {"name": self._ring, "ownerReferences": [self._owner(ring_uid)]}
             return await self._api.create(
                 RING_ASSIGNMENTS, {"metadata": metadata, "spec": spec}, model=RingAssignment, fences=(self._fence,)
             )
@@ -142,6 +142,45 @@ class AssignmentStore:
         return await self._api.patch(
             RING_ASSIGNMENTS, self._ring, None, body, model=RingAssignment, metadata_only=False, fences=(self._fence,)
         )
+
+    def _owner(self, ring_uid: str) -> dict[str, Any]:
+        return {
+            "apiVersion": CLUSTERRINGS.api_version, "kind": RING_KIND, "name": self._ring, "uid": ring_uid,
+            "controller": True, "blockOwnerDeletion": False,
+        }  # fmt: skip
+
+    async def adopt(self, read: Read, ring_uid: str) -> None:
+        """Have what was `read` go with its ring, if it does not say so: tools that restore backups drop owners.
+
+        By a write of its own: some clusters refuse it to whoever may not delete the object, which nothing else is to
+        wait for.  Raises: FenceClosed.
+        """
+        now = self._clock.monotonic()
+        self._astray = bool(ring_uid) and all(each.get("uid") != ring_uid for each in read.owners)
+        if not self._astray or now < self._adopted_at + AGAIN_SECONDS:
+            return
+        others = [each for each in read.owners if each.get("kind") != RING_KIND]
+        owners = {"resourceVersion": read.version, "ownerReferences": [*others, self._owner(ring_uid)]}
+        try:
+            await self._api.patch(RING_ASSIGNMENTS, self._ring, None, {"metadata": owners}, fences=(self._fence,))
+        except FenceClosed:
+            raise
+        except ShardingError as error:
+            if error.retry is RetryRule.REFRESH or isinstance(error, NotFound):
+                return  # somebody has changed it meanwhile, which the watch shows
+            log.warning(
+                "RingAssignment does not go with its ring, will retry",
+                extra={
+                    "ring": self._ring, "error": str(error),
+                    "remedy": f"once the ring is deleted: kubectl delete ringassignment {self._ring}",
+                },
+            )  # fmt: skip
+        self._adopted_at = now
+
+    def adoption_due_in(self) -> float | None:
+        """In how many seconds to `adopt` it again, since that was refused or undone; `None`: nothing waits for that."""
+        left = self._adopted_at + AGAIN_SECONDS - self._clock.monotonic()
+        return left if self._astray and left > 0 else None
 
     async def write_status(self, status: Mapping[str, Any]) -> None:
         """Merge `status` into what it says of itself; whoever has changed the rest meanwhile is asked again anyway."""
@@ -175,6 +214,7 @@ def judge(found: dict[str, Any], by: HashBy) -> Read:
             homes={shard: frozenset({home}) for shard, home in transit.homes.items()} | homes_of(spec),
             transit=transit,
             manager=manager,
+            owners=[each for each in metadata.get("ownerReferences") or () if isinstance(each, dict)],
         )  # fmt: skip
     except ConfigurationError as error:
         return Read(version, None, str(error), manager=manager)

@@ -2,8 +2,9 @@
 
 Guarantees (tests/unit/sharder/ranges/test_liveness.py): one that is silent keeps what it is named for, and is
 to have what others still end work in: one that is back by then has missed nothing.  What is free goes past it,
-and it is given its part once it is back.  One that has come back from a crash with nothing is given nothing
-before it has held its lease for a while; one that has something counts as any, since who comes needs a share of it.
+and it is given its part once it is back; the same goes for one that has yet to renew a lease that was out of date.
+One that has come back from a crash with nothing is given nothing before it has held its lease for a while; one that
+has something counts as any, since who comes needs a share of it.
 One that is about to leave gives away all that it has, if anybody else may be given it; else it keeps that.
 
 Does not guarantee that the next leader knows who has missed its part: that evens out with the next ranges that
@@ -41,8 +42,9 @@ class Takers:
         Returns what those keep who are silent, and those who leave while there is nobody else.
         """
         staying = there - membership.leaving or there
-        lively = staying - membership.silent or staying
-        unsteady = {shard for shard in membership.unsteady if not named.of(shard)}
+        away = membership.silent | membership.unrenewed
+        lively = staying - away or staying
+        unsteady = {shard for shard in membership.unsteady | membership.unrenewed if not named.of(shard)}
         self.now = lively - unsteady or lively
         claims, waits, keep = Claims(held), named.nobodys, dict[str, HashRanges]()
         for shard in staying - lively:
@@ -51,7 +53,7 @@ class Takers:
             if free:
                 self.short |= {shard}
             keep[shard] = named.of(shard) | (coming - free)
-        if self.now <= membership.silent | unsteady:
+        if self.now <= away | unsteady:
             keep |= {shard: named.of(shard) for shard in there - staying}
         self.short &= there
         return {shard: ranges for shard, ranges in keep.items() if ranges}

@@ -2,7 +2,8 @@
 
 `sharder.placement` assigns by labels (`LabelAssignment`), `sharder.ranges` by ranges of
 hashes (`RangeAssignment`).  Another way is a package beside them that satisfies
-`Assignment`, a word in a ring's spec (`AssignBy`), and one more line in `sharder.replica`.
+`Assignment`, a line in `sharder.replica`, and a word in a ring's spec (`AssignBy`) with
+an answer wherever that is asked for besides: whoever reads, judges or shows a ring.
 """
 
 from __future__ import annotations

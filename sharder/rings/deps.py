@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sharder.cache.namespaces import Namespaces
 from sharder.core.ringspec import AssignBy
@@ -20,19 +20,12 @@ from sharder.rings.watch_count import WatchCount
 from sharder.rings.webhook_configurations import WebhookConfigurations
 from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
-from shardsdk.events.recorder import EventType, Regarding
+from shardsdk.lease.election import Recorder
 
 #: Rings whose removed resources are looked up side by side.
 LOOKUPS_AT_ONCE: Final = 4
 #: A drain that waits longer than this shows as a condition and an Event.
 DRAIN_ALARM_SECONDS: Final = 60.0
-
-
-class Recorder(Protocol):
-    """Writes Events."""
-
-    def event(self, regarding: Regarding, event_type: EventType, reason: str, message: str) -> None:
-        """Have an Event written; never fails, never waits."""
 
 
 @dataclass(frozen=True, slots=True)

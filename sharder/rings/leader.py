@@ -15,7 +15,7 @@ from sharder.cache.namespaces import Namespaces
 from sharder.cache.rings import LeaseKey, RingCache
 from sharder.core.shards import State
 from sharder.core.summary import Summary
-from sharder.rings.deps import LOOKUPS_AT_ONCE, Recorder, RingDeps, RingSettings
+from sharder.rings.deps import LOOKUPS_AT_ONCE, RingDeps, RingSettings
 from sharder.rings.other_leaders import OtherLeaders
 from sharder.rings.ring_controller import RingController
 from sharder.rings.watch_count import WatchCount
@@ -24,6 +24,7 @@ from sharder.takeover.fences import CommitProof
 from sharder.takeover.leadership import Leadership
 from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.reflector import Delta
+from shardsdk.lease.election import Recorder
 from shardsdk.protocol.objects import PartialObject, SlimMeta
 
 log = logging.getLogger(__name__)

@@ -156,7 +156,7 @@ class RingController:
         summary = replace(
             summary, failures=failures,
             taken=records.taken, not_acquired=records.not_acquired, abandoned=records.abandoned,
-            waiting=self._waiting,
+            remarks=records.remarks, waiting=self._waiting,
         )  # fmt: skip
         ring = self._cache.get(self.name)
         return self._shards_before.apply(self._overdue.apply(summary), ring.leases.values() if ring is not None else ())

@@ -20,10 +20,10 @@ from sharder.core.selectors import as_terms
 from sharder.core.status import Health, NotInForce, Unsettled, conditions_of, render_status
 from sharder.core.summary import MAX_ANSWER_LENGTH, Pending, Refused, Summary
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
-from sharder.rings.deps import Recorder
 from sharder.takeover.leadership import Leadership
 from shardsdk.errors import Conflict, FenceClosed, Forbidden, Invalid, NotFound, RetryRule, ShardingError
 from shardsdk.events.recorder import EventType, Regarding
+from shardsdk.lease.election import Recorder
 from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 
 log = logging.getLogger(__name__)
@@ -272,13 +272,16 @@ def health_of(
         ambiguous=tuple(each for name in sorted(ring.membership.ambiguous) for each in _held_as(ring, name)),
         unusable=ring.membership.unusable,
         unsteady=ring.membership.unsteady,
+        unrenewed=ring.membership.unrenewed,
         shards_leaving=ring.membership.leaving,
         shards_left=ring.membership.left,
+        remarks=summary.remarks,
         mixed=ring.membership.mixed,
         overlong=ring.membership.overlong,
         as_main=_controlled_as_main(ring),
         not_reconciled=_not_reconciled(ring),
         taken=summary.taken,
+        overlapping=summary.ranges.overlapping if summary.ranges is not None else None,
         unfit=describe_unfit(summary.ranges.unfit, summary.ranges.idle) if summary.ranges is not None else None,
         missing=ring.unserved if unresolved is None else (),
         unanswered=ring.unanswered if unresolved is None else unresolved.unanswered,

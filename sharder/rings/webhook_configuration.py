@@ -17,7 +17,7 @@ from sharder.core.webhookconfig import (
     webhook_name,
     without_additions,
 )
-from sharder.rings.deps import Recorder, WebhookSettings
+from sharder.rings.deps import WebhookSettings
 from sharder.rings.webhook_configurations import WebhookConfigurations
 from sharder.takeover.leadership import Leadership
 from shardsdk.errors import FenceClosed, Forbidden, NotFound, ShardingError
@@ -26,6 +26,7 @@ from shardsdk.kube.api import PatchKind
 from shardsdk.kube.backoff import double
 from shardsdk.kube.pace import AtMostEvery
 from shardsdk.kube.reflector import Delta, EventKind
+from shardsdk.lease.election import Recorder
 from shardsdk.protocol.objects import CLUSTERRINGS, PartialObject
 
 log = logging.getLogger(__name__)

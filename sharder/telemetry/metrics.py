@@ -11,7 +11,7 @@ one of its resources.  After `forget_ring` the old ones lead nowhere: ask again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Final
 
@@ -71,6 +71,7 @@ class RingMetrics:
     takeovers: Counter
     ranges_in_transit: Gauge
     unheld_ranges: Gauge
+    overlapping_ranges: Gauge
     fullest_shard: Gauge
     shards: Mapping[State, Gauge]
 
@@ -98,6 +99,7 @@ class Metrics:
     oldest_drain_age: Gauge
     ranges_in_transit: Gauge
     unheld_ranges: Gauge
+    overlapping_ranges: Gauge
     fullest_shard: Gauge
     resync_duration: Histogram
     resync_objects: Gauge
@@ -157,6 +159,9 @@ class Metrics:
                 "ranges_in_transit", "Ranges of hashes on their way from one shard to another.", *_RING
             ),
             unheld_ranges=gauge("unheld_ranges", "Ranges of hashes that no shard holds.", *_RING),
+            overlapping_ranges=gauge(
+                "overlapping_ranges", "Ranges of hashes that the Leases of several shards hold at once.", *_RING
+            ),
             fullest_shard=gauge(
                 "fullest_shard_ratio", "How many times its part the fullest shard of a ring by ranges has.", *_RING
             ),
@@ -212,6 +217,7 @@ class Metrics:
                 takeovers=self.lease_takeovers.labels(name),
                 ranges_in_transit=self.ranges_in_transit.labels(name),
                 unheld_ranges=self.unheld_ranges.labels(name),
+                overlapping_ranges=self.overlapping_ranges.labels(name),
                 fullest_shard=self.fullest_shard.labels(name),
                 shards={state: self.shards.labels(name, state.value) for state in State},
             )
@@ -300,6 +306,7 @@ class Metrics:
             ring.oldest_drain_age.set(0)
             ring.ranges_in_transit.set(0)
             ring.unheld_ranges.set(0)
+            ring.overlapping_ranges.set(0)
             ring.fullest_shard.set(0)
             ring.set_shards(())
         for resource in self._resources.values():
@@ -314,12 +321,7 @@ class Metrics:
         for cache in (self._resources, self._webhook):
             for key in [key for key in cache if key[0] == name]:
                 del cache[key]  # type: ignore[arg-type]
-        by_ring: tuple[MetricWrapperBase, ...] = (
-            self.assignments, self.movements, self.drains, self.placement_latency, self.unassigned, self.stranded,
-            self.draining, self.oldest_drain_age, self.ranges_in_transit, self.unheld_ranges,
-            self.fullest_shard, self.resync_duration, self.resync_objects, self.shards,
-            self.ring_condition, self.lease_takeovers, self.detection_suspended, self.webhook_requests,
-        )  # fmt: skip
-        for family in by_ring:
-            family.remove_by_labels({"ringName": name})
+        for family in (getattr(self, each.name) for each in fields(self)):
+            if isinstance(family, MetricWrapperBase) and "ringName" in family._labelnames:
+                family.remove_by_labels({"ringName": name})
         self.ring_calculations.remove_by_labels({"name": name})

@@ -14,12 +14,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from sharder.core import admission
 from sharder.core.admission import Answer, AnswerOutcome, NeedOwner, Review, Unreadable
 from sharder.core.views import RingView
-from sharder.core.webhookconfig import webhook_path
+from sharder.core.webhookconfig import webhook_name, webhook_path
 from sharder.webhook.owners import OwnerReader, OwnerUnread
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
@@ -219,9 +220,11 @@ class _Endpoint:
         unchanged = admission.unanswered(review.request, AnswerOutcome.LEFT_TO_PLACEMENT)
         view = self._views(ring)
         if view is None:
-            self._complain(
-                Trouble.UNKNOWN_RING, ring, "no such ring; its webhook configuration is left over or too new", review
+            why = (
+                "no such ring; its webhook configuration is left over, unless the ring is new or about to be restored:"
+                f" kubectl delete mutatingwebhookconfiguration {quote(webhook_name(ring))}"
             )
+            self._complain(Trouble.UNKNOWN_RING, ring, why, review)
             return unchanged, Trouble.UNKNOWN_RING
         try:
             answer = await self._place(view, review, body)
@@ -234,6 +237,8 @@ class _Endpoint:
         if answer.outcome is AnswerOutcome.STALE:
             why = "this replica has heard nothing of leases or rings for too long"
             self._complain(answer.outcome, ring, why, review)
+        if answer.warning is not None and not answer.dry_run:
+            self._tell_of_warning(ring, answer, review)
         # The ring may have been deleted while its owner was read, and its series with it.
         if answer.outcome is AnswerOutcome.ASSIGNED and not answer.dry_run and self._views(ring) is not None:
             resource = review.request.resource
@@ -257,6 +262,12 @@ class _Endpoint:
         if self._complaints.passes(self._clock.monotonic(), (outcome, known)):
             extra = {"ring": ring, **_where(review), "outcome": outcome.value, "reason": problem}
             logger.warning("admission passed an object unlabelled", extra=extra)
+
+    def _tell_of_warning(self, ring: str, answer: Answer, review: Review) -> None:
+        """Log it, too, as often as complaints: few shards read what an API server warns of."""
+        if self._complaints.passes(self._clock.monotonic(), (answer.outcome, ring)):
+            told = {"shard": answer.shard, "account": review.request.user_info.username, "reason": answer.warning}
+            logger.warning("an acknowledgement did not count", extra={"ring": ring, **_where(review), **told})
 
 
 def _where(review: Review | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,18 +17,20 @@ import yaml
 from localcluster import AdminClient, AdminError
 from localcluster.admin import path_of
 from shardsdk.serving.x509 import make_authority
-from tests.chart.helm import SHARDER, Documents, Helm, HelmFailed, merge, set_in
+from tests.chart.helm import CONTROLLER, SHARDER, Documents, Helm, HelmFailed, merge, set_in
 from tests.chart.options import OPTIONS, RING
 from tests.chart.releases import Cluster
-from tests.chart.test_values import values_of
+from tests.chart.test_values import CHARTS, EXAMPLE, values_of
 
 MONITORING, NETWORK, POLICY = (OPTIONS[name] for name in ("monitoring", "network policy", "admission policy"))
 MANAGER, SECRET = OPTIONS["certManager"], OPTIONS["secret"]
 OTHER_CA = base64.b64encode(make_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem).decode()
 NONE: dict[str, Any] = {}
+MONITORED = set_in("podMonitor.enabled", True)
 
 #: By value: what it is set to, and what has to be set besides for it to matter.
-CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
+Changes = dict[str, tuple[Any, dict[str, Any]]]
+SHARDERS: Changes = {
     "replicas": (3, NONE),
     "image.repository": ("registry.example.com/sharder", NONE),
     "image.tag": ("x", NONE),
@@ -98,31 +101,91 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "admissionPolicy.exempt.users": (["bob"], POLICY),
     "admissionPolicy.exempt.groups": (["admins"], POLICY),
 }
+CONTROLLERS: Changes = {
+    "name": ("other", NONE),
+    "ring.name": ("other", NONE),
+    "ring.create": (False, NONE),
+    "ring.assignment": ("Ranges", NONE),
+    "ring.hashBy": ("UID", {"ring": {"assignment": "Ranges", "resources": [{"group": "", "resource": "secrets"}]}}),
+    "ring.resources": ([{"group": "batch", "resource": "jobs"}], NONE),
+    "ring.formerResources": ([{"group": "batch", "resource": "jobs"}], NONE),
+    "ring.namespaceSelector": ({"matchLabels": {"team": "a"}}, NONE),
+    "ring.watchUnassignedControlled": (False, NONE),
+    "kind": ("Deployment", NONE),
+    "replicas": (5, NONE),
+    "image.repository": ("registry.example.com/controller", NONE),
+    "image.tag": ("x", NONE),
+    "image.digest": ("sha256:" + "0" * 64, NONE),
+    "image.pullPolicy": ("Always", NONE),
+    "imagePullSecrets": ([{"name": "registry"}], NONE),
+    "command": (["python", "-m"], NONE),
+    "args": (["controller"], NONE),
+    "env": ([{"name": "A", "value": "b"}], NONE),
+    "ports.health": (8082, NONE),
+    "ports.metrics": (8083, NONE),
+    "resources": ({"limits": {"memory": "1Gi"}}, NONE),
+    "terminationGracePeriodSeconds": (60, NONE),
+    "rbac.create": (False, NONE),
+    "rbac.rules": ([{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]}], NONE),
+    "rbac.namespaceRules": ([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}], NONE),
+    "sharder.namespace": ("other", NONE),
+    "sharder.serviceAccount": ("other", NONE),
+    "serviceAccount.annotations": ({"note": "a"}, NONE),
+    "priorityAndFairness.enabled": (False, NONE),
+    "podDisruptionBudget.enabled": (False, NONE),
+    "podDisruptionBudget.maxUnavailable": ("50%", NONE),
+    "podSecurityContext": ({"fsGroup": 1000}, NONE),
+    "securityContext": ({"runAsUser": 1000}, NONE),
+    "topologySpreadConstraints": ([], NONE),
+    "podAnnotations": ({"note": "b"}, NONE),
+    "podLabels": ({"team": "a"}, NONE),
+    "nodeSelector": ({"kubernetes.io/os": "linux"}, NONE),
+    "tolerations": ([{"key": "dedicated", "operator": "Exists"}], NONE),
+    "affinity": ({"podAntiAffinity": {}}, NONE),
+    "priorityClassName": ("system-cluster-critical", NONE),
+    "volumes": ([{"name": "a", "emptyDir": {}}], NONE),
+    "volumeMounts": ([{"name": "a", "mountPath": "/a"}], {"volumes": [{"name": "a", "emptyDir": {}}]}),
+    "podMonitor.enabled": (True, NONE),
+    "podMonitor.labels": ({"release": "other"}, MONITORED),
+    "podMonitor.interval": ("1m", MONITORED),
+}
+CHANGED = {SHARDER: SHARDERS, CONTROLLER: CONTROLLERS}
+#: What only the upgrade of a release asks for; test_renamed_ring.py upgrades one with it and without.
+ON_UPGRADE = {"ring.checkRenamed"}
+EACH = pytest.mark.parametrize(
+    ("chart", "path"), [(chart, path) for chart, values in CHANGED.items() for path in values],
+    ids=lambda each: each.name if isinstance(each, Path) else each,
+)  # fmt: skip
 #: Types of other projects, whose API is not here.
 FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
 
 
-def leaves() -> Iterator[str]:
+def leaves(chart: Path) -> Iterator[str]:
     """The values that are no sections."""
-    every = values_of(SHARDER)
+    every = values_of(chart)
     yield from (each for each in sorted(every) if not any(other.startswith(f"{each}.") for other in every))
 
 
-def changed(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def changed(chart: Path, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values without and with it."""
-    value, besides = CHANGED[path]
+    value, besides = CHANGED[chart][path]
+    if chart is CONTROLLER:
+        besides = merge(yaml.safe_load(EXAMPLE.read_text()), besides)
     return besides, merge(besides, set_in(path, value))
 
 
-def test_no_value_is_left_out() -> None:
-    assert set(CHANGED) == set(leaves())
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_no_value_is_left_out(chart: Path) -> None:
+    assert set(CHANGED[chart]) == set(leaves(chart)) - ON_UPGRADE, (
+        f"say in this file what each value of {chart} is changed to, so that what it renders is seen to change"
+    )
 
 
-@pytest.mark.parametrize("path", CHANGED)
-def test_a_value_has_an_effect(helm: Helm, path: str) -> None:
-    before, after = changed(path)
+@EACH
+def test_a_value_has_an_effect(helm: Helm, chart: Path, path: str) -> None:
+    before, after = (helm.render(values, chart=chart) for values in changed(chart, path))
 
-    assert helm.render(after) != helm.render(before)
+    assert after != before, f"nothing that {chart} renders depends on {path}: use it in templates, or take it away"
 
 
 @pytest.mark.timeout(600)
@@ -130,15 +193,17 @@ async def test_a_real_api_server_takes_what_each_value_makes(cluster: Cluster, a
     await cluster.plane.apply(SHARDER / "crds")
     seen: set[str] = set()
     refused = []
-    for path in CHANGED:
-        for document in new_ones(cluster.helm.render(changed(path)[1]), seen):
+    for chart, path in ((chart, path) for chart, values in CHANGED.items() for path in values):
+        for document in new_ones(cluster.helm.render(changed(chart, path)[1], chart=chart), seen):
             try:
                 await accept(api, document)
             except AdminError as error:
-                refused.append(f"{path}: {document['kind']}: {error}")
+                refused.append(f"{chart.name}: {path}: {document['kind']}: {error}")
 
     assert refused == []
-    assert len(seen) > len(CHANGED), "something was asked about each of them, and of what they have in common"
+    assert len(seen) > sum(map(len, CHANGED.values())), (
+        "something was asked about each, and of what they have in common"
+    )
 
 
 def new_ones(documents: Documents, seen: set[str]) -> Documents:

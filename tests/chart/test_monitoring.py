@@ -93,6 +93,7 @@ def test_what_matters_has_an_alert() -> None:
         "stranded_objects",
         "oldest_drain_age_seconds",
         "unheld_ranges",
+        "overlapping_ranges",
         "controller_sharding_shards",
         'ring_condition{type="Ready"}',
         "webhook_requests_total",

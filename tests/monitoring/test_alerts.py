@@ -74,6 +74,7 @@ def shards(lead: str = "1x1000", /, **states: str) -> dict[str, str]:
 UNASSIGNED, STRANDED = "controller_sharding_unassigned_objects", "controller_sharding_stranded_objects"
 SUSPENDED = "controller_sharding_crash_detection_suspended"
 UNHELD = "controller_sharding_unheld_ranges"
+OVERLAPPING = "controller_sharding_overlapping_ranges"
 OTHERS = "controller_sharding_other_leaders"
 DRAIN = "controller_sharding_oldest_drain_age_seconds"
 EXPIRY = f"controller_sharding_webhook_certificate_expiry_timestamp_seconds{{{LEADER}}}"
@@ -111,6 +112,8 @@ CASES = [
     Case("SharderObjectsStranded", "moved soon", gauges(STRANDED, SECRETS, "5 5 0x10"), 8),
     Case("SharderRangesUnheld", "for long", gauges(UNHELD, 'ringName="r"', "2x10"), 6, RING, "2"),
     Case("SharderRangesUnheld", "taken soon", gauges(UNHELD, 'ringName="r"', "2 2 0x10"), 8),
+    Case("SharderRangesOverlap", "for long", gauges(OVERLAPPING, 'ringName="r"', "1x5"), 2, RING, "1"),
+    Case("SharderRangesOverlap", "for a moment", gauges(OVERLAPPING, 'ringName="r"', "1 0x5"), 2),
     Case("SharderDrainStuck", "too old", gauges(DRAIN, 'ringName="r"', "301x5"), 1, RING, "5m 1s"),
     Case("SharderDrainStuck", "not yet", gauges(DRAIN, 'ringName="r"', "300x5"), 1),
     *(

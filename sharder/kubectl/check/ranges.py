@@ -70,13 +70,9 @@ def _check_assignment(ring: str, seen: SeenRanges | None, gaps: Iterable[Unread]
         )  # fmt: skip
     elif seen.named is None:
         yield problem("ranges", seen.problem, "look into the log of the leading sharder, which makes it")
-    elif contested := seen.contested:
-        place, more = contested[0], f" (and {len(contested) - 1} more)" if len(contested) > 1 else ""
-        shards = " and ".join(place.holders)
-        yield problem(
-            "ranges", f"the leases of {shards} all hold {place}{more}: they may work on the same objects",
-            f"look into the logs of {shards}; stop {place.holder}, and what it has moves without it",
-        )  # fmt: skip
+    elif seen.overlapping is not None:
+        message, _, remedy = seen.overlapping.partition("; ")
+        yield problem("ranges", message, remedy)
     elif seen.moving:
         waiting = plural(seen.moving, "range")
         yield warning(

@@ -13,7 +13,7 @@ from typing import Final
 from sharder.core.problems import some
 from sharder.core.rights import MissingRule, remedy_to_grant
 from sharder.core.ringspec import AssignBy, ResolvedRing
-from sharder.core.shards import State
+from sharder.core.shards import State, describe_stranger
 from sharder.kubectl.check.cluster import PERMISSIONS
 from sharder.kubectl.check.findings import Finding, Level, failed, failure_of, good, problem, skipped, unknown, warning
 from sharder.kubectl.check.ranges import check_ranges
@@ -197,6 +197,11 @@ def check_shards(overview: Overview) -> Iterator[Finding]:
             topic, f"the name {name} cannot be a label value, so the shard gets nothing",
             "use at most 63 lower-case letters, digits, '-' and '.'",
         )  # fmt: skip
+    for each in present:
+        if each.strange:
+            before += 1
+            message, _, remedy = describe_stranger(each.namespace, each.name, each.holder).partition("; ")
+            yield problem(topic, message, remedy)
     if not membership.available:
         yield problem(
             topic, f"none of {plural(len(present), 'shard')} is available; objects wait",
@@ -207,7 +212,7 @@ def check_shards(overview: Overview) -> Iterator[Finding]:
         if each.silent or each.state in (State.EXPIRED, State.UNCERTAIN):
             before += 1
             yield warning(
-                topic, f"{each.name} last renewed its lease {span(each.renewed_seconds)} ago",
+                topic, f"{each.name} last renewed its lease {each.renewed}",
                 "look into its log; once the lease has run out, its objects move",
             )  # fmt: skip
     if not before:
@@ -233,11 +238,15 @@ def check_objects(overview: Overview, leading: Leading | None) -> Iterator[Findi
     unsettled_for = settled.seconds if settled is not None and settled.status is False else None
     ghosts = unleased_shards(overview) if overview.membership is not None else ()
     more = f"; on shards without lease: {some(ghosts, _NAMED)}" if ghosts else ""
+    waits = overview.waits if overview.up_to_date else None
+    why = f"; condition Settled ({waits.reason}): {waits.message}" if waits is not None else ""
     remedy = f"kubectl sharding explain {_an_example(overview)}"
     if leading is not None and not leading.alive:
         yield problem(topic, f"{counts}{more}, and no sharder leads", "start the sharder, or look into its log")
     elif unsettled_for is not None and unsettled_for > PATIENCE_SECONDS:
-        yield problem(topic, f"{counts}{more}, for {span(unsettled_for)}", remedy)
+        yield problem(topic, f"{counts}{more}, for {span(unsettled_for)}{why}", remedy)
+    elif why:
+        yield warning(topic, f"{counts}{more}{why}", remedy)
     else:
         yield warning(topic, f"{counts}{more}: on their way, or about to be", f"if it lasts: {remedy}")
 
@@ -247,7 +256,8 @@ def check_fit(overview: Overview) -> Iterator[Finding]:
     for kind in (overview.condition("ShardsFit"), overview.condition("ShardNamesUnique")):
         if kind is None or not overview.up_to_date or kind.status is not False:
             continue
-        if kind.reason not in ("Ambiguous", "NotALabelValue"):  # those are seen in the leases themselves
+        # Those are seen in the leases themselves.
+        if kind.reason not in ("Ambiguous", "NotALabelValue", "RangesOverlap", "RangesUnreadable"):
             message, _, remedy = kind.message.partition("; ")
             yield problem("shards", message, remedy)
 

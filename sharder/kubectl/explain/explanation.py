@@ -20,7 +20,7 @@ from sharder.core.decisions import (
 )
 from sharder.core.membership import Membership
 from sharder.core.observed import Says, presumed_seconds, says
-from sharder.core.problems import some
+from sharder.core.problems import MAX_QUOTED, some
 from sharder.core.ringspec import ResolvedRing, Role, Subject
 from sharder.kubectl.leader import Leading
 from sharder.kubectl.selecting import describe_selector
@@ -82,11 +82,13 @@ class Known:
         """When the sharder can move what a shard has that holds its lease no more."""
         named = [each for each in self.leases if each.metadata.name == shard]
         seconds = max(presumed_seconds(each, self.leases) for each in named or (None,))
-        strangers = sorted({each.holder for each in named if says(each) is Says.STRANGER})
+        strangers = sorted({each.holder[:MAX_QUOTED] for each in named if says(each) is Says.STRANGER})
         once = f"once it holds the lease of {shard}"
         if strangers:
             return f"{once}, {span(seconds)} after {some(strangers)}, who holds that, has renewed it last"
-        return f"{once}: within {span(seconds)}, as a rule"
+        # What a Lease said that is gone, the leader alone knows.
+        longer = "; longer if one of a longer duration was deleted (ShardsAvailable says until when)"
+        return f"{once}: within {span(seconds)}, as a rule" + (longer if not named else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,9 @@ def explain(known: Known) -> Explanation:
         desired=where,
         outcome=outcome,
         because=tuple(_because(known, key, desired)),
-        then=_then(known, outcome, current) if outcome is not None else "not known: not everything could be read",
+        then=_then(known, outcome, current, where)
+        if outcome is not None
+        else "not known: not everything could be read",
         missing=tuple(_missing(known, outcome, current)),
         in_place=None if outcome is None else outcome.decision in (Decision.KEEP, Decision.IGNORE),
     )
@@ -149,7 +153,9 @@ def _desired(known: Known) -> tuple[str | None, Desired | None]:
     owner = known.owner
     if owner is None or owner.exists is None:
         return key, None
-    return key, desire_controlled(key, known.membership, owner_exists=owner.exists, owner_label=owner.label)
+    return key, desire_controlled(
+        key, known.membership, owner_exists=owner.exists, owner_label=owner.label, owner_moves=False
+    )
 
 
 def _where(desired: Desired | None) -> str | None:
@@ -194,7 +200,7 @@ def _because(known: Known, key: str | None, desired: Desired | None) -> Iterator
 # -- what happens next ---------------------------------------------------------
 
 
-def _then(known: Known, outcome: Outcome, current: str | None) -> str:
+def _then(known: Known, outcome: Outcome, current: str | None, where: str | None) -> str:
     match outcome.decision:
         case Decision.ASSIGN:
             return f"the sharder gives it to {outcome.target}, as a rule within a second"
@@ -213,7 +219,10 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
             whither = f"{outcome.target} gets it" if outcome.target else "it is nobody's"
             return f"the next resync asks {current} to let go of it (drain label); then {whither}"
         case Decision.AWAIT:
-            return f"{current} has been asked to let go (drain label) and has not answered yet"
+            return (
+                f"{current} has been asked to let go (drain label) and has not acknowledged that yet (one write that"
+                " takes both labels off and does nothing else)"
+            )
         case Decision.MOVE if known.role is Role.MAIN and current is not None:
             if not any(each.taken_over for each in known.shard_statuses if each.name == current):
                 return f"the sharder moves it to {outcome.target} {known.once_held(current)}"
@@ -230,25 +239,18 @@ def _then(known: Known, outcome: Outcome, current: str | None) -> str:
         case Decision.IGNORE:
             return "the ring leaves it alone"
         case Decision.DEFER:
-            return f"it waits: {_DEFERRED[outcome.reason]}"
+            return f"it waits: {_waits(known, outcome, where)}"
         case _:
             assert_never(outcome.decision)
 
 
-_DEFERRED = {
-    Reason.AMBIGUOUS_SHARD: "two leases claim the name of its shard, so nothing is moved",
-    Reason.UNFIT_SHARD: "its shard's Lease says what keeps the sharder from it, so nothing is moved",
-    Reason.OWNER_STILL_ASSIGNED: "its owner is asked to go first",
-    Reason.NO_SHARD_AVAILABLE: "no shard of the ring is available",
-    Reason.OWNER_UNASSIGNED: "its owner has no shard yet; it follows its owner",
-    Reason.OWNER_MOVES: "its owner is being given to a shard; it goes with it",
-    Reason.OWNER_UNAVAILABLE: "its owner's shard is not available; both move together",
-    Reason.TARGET_UNAVAILABLE: "the shard where it belongs is not available",
-    Reason.TARGET_NOT_READY: (
-        "the shard where it belongs does not renew its lease at present, has left it to its next process, or crashed a"
-        " moment ago"
-    ),
-}
+def _waits(known: Known, outcome: Outcome, where: str | None) -> str:
+    """For what, of which `where` is the shard where it belongs."""
+    if outcome.reason is Reason.TARGET_NOT_READY and known.membership is not None and where is not None:
+        why = known.membership.why_not_drain_to(where)
+        if why is not None:
+            return f"nothing is drained toward {where}, where it belongs and which {why.value}"
+    return outcome.reason.words
 
 
 # -- what is missing -----------------------------------------------------------
@@ -305,4 +307,4 @@ def describe_shard(known: Known, current: str | None) -> str:
     if len(found) > 1:
         return f"{len(found)} leases of that name, in {', '.join(each.namespace for each in found)}"
     [one] = found
-    return f"{one.state.value}, renewed {span(one.renewed_seconds)} ago" + (", being emptied" * one.taken_over)
+    return f"{one.state.value}, renewed {one.renewed}" + (", being emptied" * one.taken_over)

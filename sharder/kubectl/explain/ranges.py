@@ -88,5 +88,8 @@ def _missing(known: Known, place: Place) -> Iterator[str]:
             " named after)"
         )
     if place.holder is not None and place.holder != place.named:
-        yield f"the answer of {place.holder}: look into its log, or stop it, and what it has moves without it"
+        if known.membership is not None and place.holder in known.membership.left:
+            yield f"the next process of {place.holder}, which ended with a restart grace, or the end of its Lease"
+        else:
+            yield f"the answer of {place.holder}: look into its log, or stop it, and what it has moves without it"
     yield from unable(known)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from sharder.core.conditions import ConditionReason
 from sharder.core.membership import Membership
 from sharder.core.ringspec import AssignBy, Role
+from sharder.core.status import NOT_WORKED_ON
 from sharder.kubectl.counting import Tally, Trouble
 from sharder.kubectl.outcomes import Unread
 from sharder.kubectl.shards import ShardStatus
 from shardsdk.protocol.labels import parse_ring_name
 from shardsdk.protocol.objects import GroupResource
+
+#: Reasons of `Settled` that say no more than a count made just now does, or that the next resync ends.
+_COUNTED: Final = (ConditionReason.IN_PLACE, ConditionReason.MOVING, ConditionReason.NOT_YET_KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +128,31 @@ class Overview:
     @property
     def settled(self) -> bool | None:
         """Whether every object is where it should be, as counted just now; None: not everything could be counted."""
-        if any(self.seen(each) for each in Trouble):
+        if any(self.seen(each) for each in Trouble) or self._has_abandoned:
             return False
         return True if self.complete and self.membership is not None else None
+
+    @property
+    def available(self) -> int:
+        """How many shards are, as the ring's status counts them.
+
+        Not those that get nothing, nor those whose Leases ran out, if the sharder says that it cannot take such over.
+        """
+        unused = self.membership.held - self.membership.available if self.membership is not None else frozenset[str]()
+        there = (each for each in self.present or () if each.available and each.name not in unused)
+        return sum(not (self._has_abandoned and each.ran_out) for each in there)
+
+    @property
+    def _has_abandoned(self) -> bool:
+        """Whether shards are gone and nobody takes over what they have: by their Leases all is in its place."""
+        found = self.condition("ShardsAvailable")
+        return found is not None and self.up_to_date is True and found.reason in NOT_WORKED_ON
+
+    @property
+    def waits(self) -> Condition | None:
+        """The sharder's own word, where it does not get settled before somebody has seen to something."""
+        found = self.condition("Settled")
+        return found if found is not None and found.reason not in _COUNTED else None
 
     @property
     def ready(self) -> bool | None:

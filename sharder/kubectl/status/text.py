@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from sharder.core.problems import MAX_QUOTED
 from sharder.core.ringspec import Role
 from sharder.core.shards import State
 from sharder.kubectl.counting import Trouble
@@ -80,7 +81,7 @@ def _how(overview: Overview) -> str:
 def _headline(overview: Overview, painter: Painter) -> str:
     parts = [painter.paint(f"Ring {overview.name}", Tone.STRONG), _ready(overview, painter)]
     if (present := overview.present) is not None:
-        available = sum(shard_status.available for shard_status in present)
+        available = overview.available
         whole = overview.membership is not None
         text = f"{available} of {plural(len(present), 'shard') if whole else '? shards'} available"
         parts.append(painter.paint(text, Tone.PLAIN if available or not whole else Tone.BAD))
@@ -181,8 +182,10 @@ def _state(overview: Overview, shard_status: ShardStatus) -> Cell:
 def _renewed(shard_status: ShardStatus) -> Cell:
     if shard_status.renewed_seconds is None:
         return Cell("never", Tone.FAINT)
-    late = shard_status.available and shard_status.renewed_seconds > shard_status.duration_seconds
-    return Cell(f"{span(shard_status.renewed_seconds)} ago", Tone.WARN if late else Tone.PLAIN)
+    late = shard_status.ahead or (
+        shard_status.available and shard_status.renewed_seconds > shard_status.duration_seconds
+    )
+    return Cell(shard_status.renewed, Tone.WARN if late else Tone.PLAIN)
 
 
 def _held(shard_status: ShardStatus) -> Cell:
@@ -194,7 +197,7 @@ def _wide_cells(shard_status: ShardStatus) -> list[Cell]:
     transitions = "?" if shard_status.transitions is None else str(shard_status.transitions)
     return [
         Cell(shard_status.namespace),
-        Cell(shard_status.holder or "-", Tone.PLAIN if shard_status.available else Tone.FAINT),
+        Cell(shard_status.holder[:MAX_QUOTED] or "-", Tone.PLAIN if shard_status.available else Tone.FAINT),
         Cell(f"{shard_status.duration_seconds}s", right=True),
         Cell("yes" if shard_status.fenced else "no"),
         Cell(transitions, right=True),
@@ -234,7 +237,7 @@ def _trouble_of(each: ResourceCount, trouble: Trouble) -> str:
 
 def _conditions(overview: Overview, painter: Painter, *, wide: bool) -> Iterator[str]:
     for each in overview.conditions:
-        counted_anew = each.type == "Settled" and overview.settled is not None
+        counted_anew = each.type == "Settled" and overview.settled is not None and overview.waits is None
         if (each.status is True or counted_anew) and not wide:
             continue
         sign, tone = _SIGNS[each.status]

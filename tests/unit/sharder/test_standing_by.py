@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from sharder.replica import Replica
+from shardsdk.errors import Invalid
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES
 from shardsdk.testing.memoryapi import Fault, MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, SETTINGS, make_replica, make_stage, ring, running, scrape
+from tests.unit.sharder.placement.stage import ALONE, RING, SETTINGS, make_replica, make_stage, ring, running, scrape
 
 
 class SlowLeases(MemoryApi):
@@ -47,6 +48,24 @@ async def test_a_replica_that_hears_nothing_of_rings_says_that_it_does_not_lead(
     async with running(stage, replica.run()):
         await stage.pass_time(SETTINGS.timings.retry_period)
         assert leads(replica) == [0.0]
+
+
+@in_virtual_time
+async def test_a_replica_whose_lease_a_policy_refuses_keeps_its_caches_and_leads_once_it_may(
+    clock: VirtualClock,
+) -> None:
+    """Its webhook goes on answering meanwhile."""
+    stage = make_stage(clock)
+    refusal = Invalid("denied request: the platform team forbids it", status=422, reason="Invalid")
+    stage.api.on_request = lambda right: setattr(stage.api, "error", refusal if right.verb == "create" else None)
+    replica = make_replica(stage)
+    async with running(stage, replica.run()):
+        await stage.pass_time(600)
+        assert leads(replica) == [0.0]
+        stage.create(CLUSTERRINGS, ring(), None)
+        await stage.until(lambda: replica.cache.get(RING) is not None)
+        stage.api.on_request, stage.api.error = None, None
+        await stage.until(lambda: replica.elector.is_leader)
 
 
 @in_virtual_time

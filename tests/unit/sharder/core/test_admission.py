@@ -146,9 +146,32 @@ def test_a_label_removed_without_drain_is_put_back_whatever_the_shards_state(
 
 def test_a_label_removed_alone_from_a_draining_object_is_put_back_and_it_still_drains() -> None:
     answer = planned(request(DEPLOYMENTS, "UPDATE", {DRAIN: "true"}, {SHARD: "a", DRAIN: "true"}))
-    assert answer.outcome is AnswerOutcome.RESTORED
+    assert answer.outcome is AnswerOutcome.NOT_ACKNOWLEDGED
     assert answer.patch is not None
     assert len(answer.patch) == 1
+
+
+@pytest.mark.parametrize("more", [{DRAIN: "true"}, {"app": "y"}])
+def test_who_meant_to_acknowledge_is_warned_and_nobody_else(more: dict[str, str]) -> None:
+    wrong = planned(request(DEPLOYMENTS, "UPDATE", more, {SHARD: "a", DRAIN: "true"}, metadata={"uid": "u"}))
+    assert (wrong.outcome, wrong.shard) == (AnswerOutcome.NOT_ACKNOWLEDGED, "a")
+    assert "ring example: labels were put back" in str(wrong.warning)
+    right = planned(request(DEPLOYMENTS, "UPDATE", None, {SHARD: "a", DRAIN: "true"}, metadata={"uid": "u"}))
+    by_hand = planned(request(DEPLOYMENTS, "UPDATE", more, {SHARD: "a"}, metadata={"uid": "u"}))
+    assert (right.warning, by_hand.warning) == (None, None)
+
+
+def test_a_warning_is_no_longer_than_api_servers_let_it_be() -> None:
+    name = "r" * 63
+    spec = parse_ring({"metadata": {"name": name}})
+    asked = request(DEPLOYMENTS, "UPDATE", {}, {spec.labels.shard: "a", spec.labels.drain: "true"})
+    answer = plan(asked, ResolvedRing(spec, RING.mains), SHARDS)
+    assert isinstance(answer, Answer)
+    assert name in str(answer.warning)
+    assert len(str(answer.warning)) <= 256
+    rendered = json.loads(render_response("1", "admission.k8s.io/v1", answer))
+    assert rendered["response"]["warnings"] == [answer.warning]
+    assert rendered["response"]["allowed"] is True
 
 
 def test_a_label_swapped_for_a_drain_is_put_back() -> None:
@@ -160,7 +183,7 @@ def test_an_object_replaced_while_it_drains_keeps_its_shard_and_drains_on() -> N
     replaced = {"metadata": {"name": "x", "namespace": "n", "labels": {"app": "x"}, "annotations": {"a": "b"}}}
     asked = request(DEPLOYMENTS, "UPDATE", old={SHARD: "a", DRAIN: "yes"}, metadata={"uid": "1"}, object=replaced)
     answer = planned(asked)
-    assert (answer.outcome, answer.shard) == (AnswerOutcome.RESTORED, "a")
+    assert (answer.outcome, answer.shard, answer.warning) == (AnswerOutcome.RESTORED, "a", None)
     assert answer.patch is not None
     assert [operation["value"] for operation in answer.patch] == ["a", "yes"]
 

@@ -27,7 +27,7 @@ from sharder.core.decisions import (
     render_table,
 )
 from sharder.core.hashring import HashRing
-from sharder.core.membership import Membership
+from sharder.core.membership import Membership, NotNow
 from sharder.core.ringspec import Role
 
 #: `ready` and `slow` are available, `twin` is claimed twice, the Lease of `mixed` has two libraries' labels, `gone` is
@@ -175,7 +175,10 @@ def test_a_main_object_wants_the_rings_answer() -> None:
     ],
 )
 def test_a_controlled_object_wants_to_be_with_its_owner(label: str | None, desired: Desired) -> None:
-    assert desire_controlled("/Secret/default/a", SHARDS, owner_exists=True, owner_label=label) == desired
+    assert (
+        desire_controlled("/Secret/default/a", SHARDS, owner_exists=True, owner_label=label, owner_moves=False)
+        == desired
+    )
 
 
 @pytest.mark.parametrize("label", [None, "slow", "gone"])
@@ -183,13 +186,14 @@ def test_a_controlled_object_waits_for_an_owner_that_is_under_way(label: str | N
     key = "/Secret/default/a"
     desired = desire_controlled(key, SHARDS, owner_exists=True, owner_label=label, owner_moves=True)
     assert desired == OwnerMoves()
-    assert isinstance(desire_controlled(key, SHARDS, owner_exists=False, owner_moves=True), Target)
+    assert isinstance(desire_controlled(key, SHARDS, owner_exists=False, owner_label=None, owner_moves=True), Target)
 
 
 def test_without_an_owner_a_controlled_object_wants_the_rings_answer() -> None:
     key = "/Secret/default/a"
-    assert desire_controlled(key, SHARDS, owner_exists=False) == desire_main(key, SHARDS)
-    assert desire_controlled(None, SHARDS, owner_exists=True, owner_label="slow") == NoKey()
+    alone = desire_controlled(key, SHARDS, owner_exists=False, owner_label=None, owner_moves=False)
+    assert alone == desire_main(key, SHARDS)
+    assert desire_controlled(None, SHARDS, owner_exists=True, owner_label="slow", owner_moves=False) == NoKey()
 
 
 def test_the_table_prints_as_design_has_it() -> None:
@@ -199,3 +203,14 @@ def test_the_table_prints_as_design_has_it() -> None:
         "| main | ASSIGN | KEEP | DRAIN | MOVE |",
         "| controlled | ASSIGN | KEEP | MOVE | MOVE |",
     ]
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_words_for_people_beside_its_value_for_programs(reason: Reason) -> None:
+    assert str(reason) == reason.value
+    assert len(reason.words.split()) > 2
+    assert "." not in reason.words, "it stands in a sentence"
+
+
+def test_why_the_target_is_not_ready_has_all_that_keeps_a_shard_from_being_drained_to() -> None:
+    assert all(each.value in Reason.TARGET_NOT_READY.words for each in NotNow)

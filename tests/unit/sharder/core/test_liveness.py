@@ -19,6 +19,7 @@ ALWAYS: Final = Proof(0.0, 1000.0)
 def lease(
     holder: str = "a",
     *,
+    renewed: str = RENEWED,
     duration: int = 15,
     instance: str | None = None,
     acquired: str = "2029",
@@ -29,12 +30,27 @@ def lease(
     annotations = {} if instance is None else {INSTANCE_ANNOTATION: render_instance(instance, RENEWED)}
     if failed:
         annotations[ENDED_ANNOTATION] = render_failure(RENEWED)
-    spec = LeaseSpec(holder, duration, acquired, RENEWED, transitions)
+    spec = LeaseSpec(holder, duration, acquired, renewed, transitions)
     return Lease(ObjectMeta(name="a", uid=uid, annotations=annotations), spec)
 
 
 def facts(observed_at: float, duration: int = 15, holder: str = "a") -> LeaseFacts:
     return LeaseFacts("ns", "a", holder, duration, fenced=True, observed_at=observed_at, released=False)
+
+
+def test_a_lease_that_is_out_of_date_when_it_comes_is_doubted_until_it_is_renewed() -> None:
+    came = follow(History(), None, 10, lease(), 10, out_of_date=True)
+    assert came.unrenewed
+    assert follow(came, lease(), 10, lease(duration=30), 12, out_of_date=True).unrenewed, "it is the same hold, edited"
+    assert not follow(came, lease(), 10, lease(renewed="2029-01-01T00:00:02.000000Z"), 12, out_of_date=True).unrenewed
+    assert not follow(History(), None, 10, lease(), 10).unrenewed
+    assert not follow(History(), lease(), 10, lease(), 12, out_of_date=True).unrenewed, "it is known"
+    assert not follow(History(), None, 10, lease(SHARDER_HOLDER), 10, out_of_date=True).unrenewed
+
+
+def test_a_lease_is_doubted_that_says_again_what_it_said_before_it_was_taken_over() -> None:
+    taken = follow(History(), lease(), 10, lease(SHARDER_HOLDER), 25)
+    assert follow(taken, lease(SHARDER_HOLDER), 25, lease(), 90, out_of_date=True).unrenewed
 
 
 @pytest.mark.parametrize(

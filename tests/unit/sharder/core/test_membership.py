@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sharder.core.decisions import Target
 from sharder.core.hashring import HashRing
-from sharder.core.membership import Membership, build, counts_the_same
+from sharder.core.membership import Membership, NotNow, build, counts_the_same
 from shardsdk.protocol.labels import (
     INSTANCE_ANNOTATION,
     LEASE_CONTROLLERRING_LABEL,
@@ -197,16 +197,30 @@ def test_what_is_new_waits_for_a_silent_shard_rather_than_for_one_that_is_about_
     assert not found.may_drain_to("b"), "what the one has that leaves it keeps until then"
 
 
+def test_why_nothing_is_drained_toward_a_shard_is_told() -> None:
+    leases = [lease("a", "a", leaving=True), lease("b", "b", instance=""), lease("c", "c"), lease("d", "d")]
+    found = build([*leases, lease("e", "e")], {"a", "b", "c", "d"}, silent=frozenset("c"), unsteady=frozenset("d"))
+    assert {name: found.why_not_drain_to(name) for name in "abcde"} == {
+        "a": NotNow.LEAVING, "b": NotNow.LEFT, "c": NotNow.LATE, "d": NotNow.UNSTEADY, "e": NotNow.LATE,
+    }  # fmt: skip
+    assert build([lease("a", "a")], {"a"}).why_not_drain_to("a") is None
+    unrenewed = build([lease("a", "a")], {"a"}, unrenewed=frozenset("ab"))
+    assert unrenewed.why_not_drain_to("a") is NotNow.UNRENEWED, "not even where there is no other"
+    pair = build([lease("a", "a"), lease("b", "b")], {"a", "b"}, unrenewed=frozenset("b"))
+    assert not pair.silent, "as far as clocks tell: what nobody has is placed by what is observed alone"
+
+
 says = st.tuples(st.sampled_from("abcd"), st.booleans(), st.sampled_from([None, "", "x"]), st.booleans())
+some_shards = st.frozensets(st.sampled_from("abcd"))
 
 
-@given(st.lists(says, unique_by=lambda each: each[0]), st.frozensets(st.sampled_from("abcd")))
+@given(st.lists(says, unique_by=lambda each: each[0]), some_shards, some_shards)
 def test_whatever_shards_say_each_key_has_a_place_and_nothing_new_is_with_who_goes_while_another_stays(
-    shards: list[tuple[str, bool, str | None, bool]], silent: frozenset[str]
+    shards: list[tuple[str, bool, str | None, bool]], silent: frozenset[str], unrenewed: frozenset[str]
 ) -> None:
     leases = [lease(name, name, leaving=leaving, instance=instance) for name, leaving, instance, _ in shards]
     unsteady = frozenset(name for name, _, _, crashed in shards if crashed)
-    found = build(leases, {name for name, *_ in shards}, silent=silent, unsteady=unsteady)
+    found = build(leases, {name for name, *_ in shards}, silent=silent, unsteady=unsteady, unrenewed=unrenewed)
     going, away = {name for name, leaving, *_ in shards if leaving}, silent | found.left
     best = found.available - going - away or found.available - going or found.available - away or found.available
     for key in KEYS:
@@ -216,7 +230,7 @@ def test_whatever_shards_say_each_key_has_a_place_and_nothing_new_is_with_who_go
             continue
         assert target in (found.available - going or found.available)
         assert Target(target, stand_in=found.stand_in(key)).now(found) in best
-        assert not (found.may_drain_to(target) and target in going | found.left | unsteady)
+        assert not (found.may_drain_to(target) and target in going | found.left | unsteady | unrenewed)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def test_shards_that_are_named_for_nothing_are_told_with_why_and_what_to_do() ->
     assert describe_unfit((), ()) is None
     reason, words = describe_unfit({"x", "y"}, {"z"}) or ("", "")
     assert (reason, "Lease of x, y does not say" in words) == ("LabelsOnly", True)
+    assert "it lacks the annotation" in words
+    assert "is not the Lease's renewTime" in words
     assert "Lease of z has not said in time" in words
     assert "has not said" not in (describe_unfit({"x"}, ()) or ("", ""))[1]
     reason, words = describe_unfit((), {f"shard-{number:02}" for number in range(12)}) or ("", "")
@@ -140,3 +142,12 @@ def test_a_namespace_counts_for_who_is_named_at_its_point() -> None:
     here = point_of("here")
     named = Named(HashBy.NAMESPACE, {"a": HashRanges.of((here, here + 1)), "b": HashRanges.of((here + 1, SPACE))})
     assert loads_by_namespace(named, ("a", "b"), {"here": 2.0}).shards == {"a": 2.0, "b": 0.0}
+
+
+def test_whoever_has_left_its_lease_to_its_next_process_is_waited_for_and_has_no_log_to_look_into() -> None:
+    moving = in_transit(SECOND, AIM, {"a": LOW | SECOND, "c": HIGH}, (), NOW)
+    status = render_range_status(3, AIM, moving, loads_by_width(AIM, "abc"), (), {}, NOW, {"a"})
+    message = next(each["message"] for each in status["conditions"] if each["type"] == "Settled")
+    assert message.endswith(
+        "; a ended with a restart grace: that waits for its next process, or until its Lease has run out"
+    )

@@ -228,6 +228,10 @@ TWO_LEAVES = replace(TWO, leaving=frozenset({"two"}))
         (TWO_LEAVES, ONE, (Event.READINESS_CHANGED, NOTHING)),
         (TWO, replace(TWO, leaving=TWO.available), None),
         (replace(TWO, unsteady=frozenset({"two"})), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
+        (
+            replace(TWO, silent=frozenset({"two"}), unrenewed=frozenset({"two"})), TWO,
+            (Event.READINESS_CHANGED, Asked(shallow=True)),
+        ),
     ],
 )  # fmt: skip
 def test_what_a_change_of_the_membership_is(old: Membership, new: Membership, found: object) -> None:

@@ -110,15 +110,29 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ),
         (
             {"available": 2, "not_acquired": ("the Lease a/x: no",)},
-            {"ShardsAvailable": "False"},
+            {"ShardsAvailable": "False", "Settled": "False"},
             ("ShardsAvailable", "2 of 3 shards are available; the Lease a/x: no; let the sharder"),
         ),
         (
             {"available": 0, "abandoned": ("the Lease a/x",)},
-            {"ShardsAvailable": "False"},
+            {"ShardsAvailable": "False", "Settled": "False"},
             ("ShardsAvailable", "0 of 3 shards are available; the Lease a/x ran out, and no other shard is ready"),
         ),
-        ({"shards_before": ("NobodyReady", "gone")}, {"ShardsAvailable": "False"}, ("ShardsAvailable", "gone")),
+        (
+            {"shards_before": ("NobodyReady", "gone")},
+            {"ShardsAvailable": "False", "Settled": "False"},
+            ("ShardsAvailable", "gone"),
+        ),
+        (
+            {"available": 2, "unread": ((LEASES.group_resource, "429"),), "abandoned": ("the Lease a/x",)},
+            {"Ready": "False", "ShardsAvailable": "Unknown", "Settled": "Unknown"},
+            ("ShardsAvailable", "2 of 3 shards were available when the sharder could follow Leases last; see Ready"),
+        ),
+        (
+            {"denied": (MissingRule("watch", LEASES.group_resource),)},
+            {"Ready": "False", "PermissionsGranted": "False", "ShardsAvailable": "Unknown", "Settled": "Unknown"},
+            ("ShardsAvailable", "3 of 3 shards were available when the sharder could follow Leases last; see Ready"),
+        ),
         (
             {"unanswered": ((DEPLOYMENTS, "503"),)},
             {"Ready": "False", "ResourcesServed": "False"},
@@ -131,6 +145,7 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ),
         ({"available": 0}, {"ShardsAvailable": "False"}, ("ShardsAvailable", "start a shard")),
         ({"unsteady": frozenset("fedcba")}, {}, ("ShardsAvailable", "a, b, c, d, e, f crashed lately")),
+        ({"unrenewed": frozenset("ba")}, {}, ("ShardsAvailable", "Lease of a, b was out of date when")),
         (
             {"available": 4, "shards_leaving": frozenset("zyx")},
             {},
@@ -145,6 +160,18 @@ def test_the_counts_that_columns_and_go_clients_read() -> None:
         ({"ambiguous": ("a/x", "b/x")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "Leases a/x, b/x")),
         ({"unusable": frozenset("ZYXWV")}, {"ShardNamesUnique": "False"}, ("ShardNamesUnique", "V, W, X, Y, Z cannot")),
         ({"unfit": ("LabelsOnly", "stop x")}, {"ShardsFit": "False"}, ("ShardsFit", "stop x")),
+        ({"overlapping": ("RangesOverlap", "stop y")}, {"ShardsFit": "False"}, ("ShardsFit", "stop y")),
+        (
+            {"unfit": ("LabelsOnly", "stop x"), "mixed": frozenset("y"), "overlong": frozenset("z")},
+            {"ShardsFit": "False"},
+            ("ShardsFit", "; once that is mended, 2 more to mend: LeaseTooLong, LabelsOnly"),
+        ),
+        ({"remarks": ("x is renewed by y",)}, {}, ("ShardsAvailable", "3 of 3 shards are available; x is renewed by")),
+        (
+            {"available": 0, "remarks": ("x is renewed by y",)},
+            {"ShardsAvailable": "False"},
+            ("ShardsAvailable", "start a shard of this ring; x is renewed by y"),
+        ),
         ({"mixed": frozenset("zyxwv")}, {"ShardsFit": "False"}, ("ShardsFit", "Lease of v, w, x, y, z has the labels")),
         (
             {"overlong": frozenset("zyxwv")},
@@ -193,6 +220,12 @@ def test_each_trouble_shows_where_it_belongs_with_its_remedy(
         ({"not_acquired": ("a/x",), "abandoned": ("a/x",)}, "ShardsAvailable", ("False", "NotTakenOver")),
         ({"not_acquired": ("a/x",), "shards_before": WORSE}, "ShardsAvailable", ("False", "NotTakenOver")),
         ({"shards_before": WORSE}, "ShardsAvailable", ("False", "Worse")),
+        ({"abandoned": ("a/x",)}, "Settled", ("False", "NobodyReady")),
+        ({"not_acquired": ("a/x",), "unsettled": None}, "Settled", ("False", "NotTakenOver")),
+        ({"not_acquired": ("a/x",), "unsettled": Unsettled(unassigned=1)}, "Settled", ("False", "Moving")),
+        ({"shards_before": WORSE}, "Settled", ("False", "Worse")),
+        ({"shards_before": WORSE, "available": 0}, "Settled", ("False", "Worse")),
+        ({"shards_before": WORSE, "available": 0}, "ShardsAvailable", ("False", "NoShard")),
         ({"stuck_drains": ("n/a",)}, "DrainsAcknowledged", ("False", "Overdue")),
         ({"stuck_drains": ("n/a",), "overdue_before": WORSE}, "DrainsAcknowledged", ("False", "Overdue")),
         ({"stuck_drains": ("n/a",), "stuck_unlisted": True}, "DrainsAcknowledged", ("False", "NobodyWatches")),

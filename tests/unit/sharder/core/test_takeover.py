@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 
 import pytest
 
@@ -16,6 +17,7 @@ from sharder.core.takeover import (
     Limits,
     Step,
     TakeoverFacts,
+    Why,
     decide_takeover,
     hold_seconds,
     holder_of,
@@ -40,6 +42,7 @@ def facts(lease: LeaseFacts | None, *, now: float = NOW) -> TakeoverFacts:
         lease=lease,
         state=classify(lease, Proof(0.0, now)) if lease is not None else None,
         presumed_until=0.0,
+        spared_until=0.0,
         hold_until=None,
         hold_seconds=30.0,
         ready_elsewhere=True,
@@ -72,16 +75,17 @@ def test_every_rule_decides_some_case() -> None:
         *(held_by(holder, observed_at=NOW - age) for holder in ("", "a", SHARDER_HOLDER) for age in (1, 80)),
     ]
     moments = (0.0, NOW + 5)
-    for lease, presumed, barred in product(leases, moments, moments):
+    for lease, presumed, barred, spared in product(leases, moments, moments, (*moments, inf)):
         for hold_until, left, ready, elsewhere, moved_at in product(
             (None, NOW + 5, NOW + 25), (None, False, True), (False, True), (False, True), (NOW - 1, NOW - 61)
         ):
             given = replace(
                 facts(lease), presumed_until=presumed, barred_until=barred, hold_until=hold_until, objects_left=left,
                 ready_elsewhere=ready, available_elsewhere=elsewhere, last_move_at=moved_at, progress_at=moved_at,
+                spared_until=spared,
             )  # fmt: skip
-            reached.add((holder_of(given, NOW), decide(given).reason))
-    assert reached == {(holder, rule.reason) for holder, rules in RULES.items() for rule in rules}
+            reached.add((holder_of(given, NOW), decide(given).why))
+    assert reached == {(holder, rule.why) for holder, rules in RULES.items() for rule in rules}
 
 
 # -- held by its shard -----------------------------------------------------------
@@ -96,6 +100,14 @@ def test_a_lease_that_its_shard_may_still_renew_is_left_alone_until_the_state_ch
 
 def test_a_lease_that_was_not_renewed_in_time_is_acquired() -> None:
     assert decide(facts(held_by("a", observed_at=NOW - 20))).act is Act.ACQUIRE
+
+
+def test_where_a_write_of_it_was_refused_its_shard_has_time_to_come_back_once_none_would_be() -> None:
+    gone = facts(held_by("a", observed_at=NOW - 20))
+    assert decide(replace(gone, spared_until=inf)).act is Act.TRY
+    waiting = decide(replace(gone, spared_until=NOW + 5))
+    assert (waiting.act, waiting.look_again_at) == (Act.WAIT, NOW + 5)
+    assert decide(replace(gone, spared_until=NOW)).act is Act.ACQUIRE
 
 
 def test_it_is_acquired_even_if_no_object_is_left_because_that_proves_that_the_shard_is_gone() -> None:
@@ -116,7 +128,7 @@ def test_a_released_lease_is_acquired_before_anything_moves() -> None:
 
 def test_a_released_lease_without_objects_is_left_to_its_shard() -> None:
     step = decide(replace(facts(held_by("", released=True)), objects_left=False))
-    assert step == Step(Act.WAIT, step.reason, NOW + 1 + 60)
+    assert step == Step(Act.WAIT, Why.NOTHING_LEFT, NOW + 1 + 60)
 
 
 def test_nothing_is_done_before_it_is_known_whether_objects_are_left() -> None:

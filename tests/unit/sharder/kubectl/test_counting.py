@@ -67,6 +67,14 @@ def test_children_follow_an_owner_that_is_not_where_the_hash_puts_it() -> None:
     assert controlled.examples == {Trouble.MISPLACED: ["default/without"]}
 
 
+def test_a_drain_label_on_a_child_asks_nobody_for_anything() -> None:
+    owners, controlled = count(members("one"), [glimpse("a", "one")], [glimpse("b", "one", owner="a", drain=True)])
+    assert not owners.troubles
+    assert not controlled.troubles
+    assert not controlled.draining
+    assert controlled.by_shard == {"one": 1}
+
+
 def test_objects_of_others_are_not_counted() -> None:
     _, controlled = count(members("one"), [], [glimpse("foreign"), glimpse("of-a-pod", None)])
     assert not controlled.troubles
@@ -165,7 +173,7 @@ def test_counts_agree_with_the_sharders_decisions(
     for shard, owner in children:
         key = main_key("", "Secret", "default", owner)
         label = mains[owner][0] if owner in mains else None
-        desired = desire_controlled(key, membership, owner_exists=owner in mains, owner_label=label)
+        desired = desire_controlled(key, membership, owner_exists=owner in mains, owner_label=label, owner_moves=False)
         outcome = decide(Facts(Role.CONTROLLED, shard, False, True, desired, membership))
         expected += Counter(judge(shard, outcome.decision, membership))
     assert +controlled.troubles == +expected

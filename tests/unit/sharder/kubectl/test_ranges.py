@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from sharder.core.ringspec import ResolvedMain, ResolvedRing, parse_ring
 from sharder.kubectl.check.findings import Finding, Level
 from sharder.kubectl.check.ranges import check_ranges, read_filtering
+from sharder.kubectl.cluster import Reader, SeenLeases
 from sharder.kubectl.explain.explanation import Explanation, Known
 from sharder.kubectl.explain.ranges import explain_range
 from sharder.kubectl.explain.text import render_explanation
@@ -85,6 +87,10 @@ class Cluster:
         api = RestrictedApi(self.server, Wall(), self.denied)
         api.served.append(RING_ASSIGNMENTS)
         return api
+
+    async def ranges(self, leases: Iterable[Lease]) -> SeenRanges:
+        reader = Reader(self.api(), Wall())
+        return await reader.ranges(parse_ring(raw_ring(spec=SPEC)), SeenLeases(list(leases), whole=True))
 
     async def status(self, **options: Any) -> tuple[ExitCode, str]:
         session = session_of(self.api(), **options)
@@ -177,7 +183,7 @@ def test_an_object_on_its_way_is_explained_with_whom_it_waits_for() -> None:
     named = explained(RIGHT, SHARED, holding("one", LOW), lease("two"))
     assert named.then == "two takes it as soon as no other shard's lease holds it"
     gone = explained(RIGHT, SHARED, holding("one", LOW), lease("two", holder=SHARDER_HOLDER, state="dead"))
-    assert gone.then == "the sharder names another shard once it holds the lease of two: within 15s, as a rule"
+    assert gone.then.startswith("the sharder names another shard once it holds the lease of two: within 15s, as a rule")
     nobody = explained(RIGHT, Named(HashBy.NAMESPACE, {"one": LOW}), holding("one", LOW), lease("two"))
     assert "names nobody at present" in nobody.because[0]
     assert nobody.then == "the sharder names a shard for it, as a rule within a second"
@@ -201,6 +207,31 @@ async def test_a_range_that_two_leases_hold_is_not_settled_and_both_are_named(
     assert "one" in found.message
     assert "two" in found.message
     assert f"stop {shard}, " in found.remedy
+
+
+@pytest.mark.parametrize("restored", [{"renewed": 86_400}, {"renewed": 20, "state": "expired"}])
+@pytest.mark.parametrize("has", [EVERYWHERE, "0x0-0xff"])
+async def test_a_lease_that_has_run_out_overlaps_nothing(restored: dict[str, Any], has: Any) -> None:
+    """A backup has brought it back, say: nobody works by it, so that there is nobody to stop."""
+    leases = holding("one", LOW), holding("two", HIGH), holding("gone", has, **restored)
+    assert (await Cluster(SHARED).ranges(leases)).overlapping is None
+    assert (await Cluster(SHARED).ranges([*leases[:2], holding("gone", has)])).overlapping is not None
+
+
+def test_that_held_ranges_cannot_be_read_is_said_and_not_that_they_are_held_twice() -> None:
+    nonsense = holding("one", LOW)
+    said = {**(nonsense.metadata.annotations or {}), HELD_RANGES_ANNOTATION: "0x0-0xff"}
+    nonsense = msgspec.structs.replace(nonsense, metadata=msgspec.structs.replace(nonsense.metadata, annotations=said))
+    found = levels(SeenRanges.of(HashBy.NAMESPACE, SHARED, [nonsense, holding("two", HIGH)]))["ranges"]
+    assert (found.level, found.message[:20]) == (Level.PROBLEM, "the Lease of one has")
+    assert "that cannot be read" in found.message
+    assert "all hold" not in found.message
+
+
+def test_whoever_has_left_a_range_to_its_next_process_is_not_asked_for() -> None:
+    left = holding("one", EVERYWHERE, instance="")
+    kept = explained(RIGHT, SHARED, left, lease("two"))
+    assert kept.missing[0].startswith("the next process of one, which ended with a restart grace")
 
 
 def test_the_documented_example_is_what_is_said() -> None:

@@ -68,6 +68,8 @@ class RangedShard:
         self._leaving = False
         #: It renews its lease, and learns nothing of the assignment.
         self.deaf = False
+        #: What its lease says besides from the next renewal on that it holds, and it does not work on.
+        self.claims = ""
 
     def start(self) -> None:
         """Take the lease, and work."""
@@ -151,7 +153,7 @@ class RangedShard:
         self._write({})
 
     def _write(self, spec: dict[str, str]) -> None:
-        said = {HELD_RANGES_ANNOTATION: str(self._held)}
+        said = {HELD_RANGES_ANNOTATION: ",".join(filter(None, (str(self._held), self.claims)))}
         if self._leaving and "renewTime" in spec:
             said[LEAVING_ANNOTATION] = spec["renewTime"]
         body = {"metadata": {"annotations": said}, "spec": spec}

@@ -8,10 +8,13 @@ from random import Random
 import pytest
 
 from sharder.core.cutting import cut
+from sharder.core.membership import Membership
 from sharder.ranges.assignment import RangeAssignment
+from sharder.ranges.takers import Takers
 from shardsdk.protocol.objects import LEASES, NAMESPACES
-from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, HashRanges, Named
-from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, NOWHERE, HashBy, HashRanges, Named, render_held
+from shardsdk.testing.virtual import SkewedClock, VirtualClock, in_virtual_time
+from tests.ranges_rig import LOW
 from tests.unit.sharder.placement.stage import SHARDS, lease
 from tests.unit.sharder.ranges.rig import Ring, ranged, sharder
 from tests.unit.sharder.ranges.test_assignment import make_namespaces
@@ -232,6 +235,49 @@ async def test_where_all_are_unsteady_who_has_nothing_takes_nothing(clock: Virtu
         assert "b" in unsteady
         assert ring.named().of("a") == EVERYWHERE
         await ring.until_spread("a", "b", seconds=4 * DURATION)
+
+
+def restore(ring: Ring, *shards: str) -> None:
+    """Leases of shards that are long gone are back from a backup."""
+    then = SkewedClock(ring.stage.clock, ahead_seconds=-86_400)
+    for shard in shards:
+        body = lease(then, shard)
+        body["metadata"]["annotations"][HELD_RANGES_ANNOTATION] = render_held(NOWHERE, body["spec"]["renewTime"])
+        ring.stage.create(LEASES, body, SHARDS)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_nothing_is_taken_from_shards_for_restored_leases_that_nobody_renews(known: bool) -> None:
+    @in_virtual_time
+    async def scene(clock: VirtualClock) -> None:
+        async with ranged(clock, "a", "b", "c") as ring:
+            async with sharder(ring.stage, cut) as assignment:
+                make_namespaces(ring)
+                named = await spread(ring, assignment, "a", "b", "c")
+                if known:
+                    restore(ring, "x", "y")
+                    await ring.stage.pass_time(3 * DURATION)
+                    assert ring.named() == named
+            restore(ring, "z")
+            async with sharder(ring.stage, cut):
+                await ring.stage.pass_time(3)
+                await ring.shards["c"].leave()
+                await ring.until_spread("a", "b", seconds=5)
+                assert not ring.named().of("z")
+                await ring.stage.pass_time(3 * DURATION)
+            for shard in ("a", "b"):
+                assert named.of(shard) & ring.named().of(shard) == named.of(shard)
+
+    scene()
+
+
+def test_what_is_free_goes_past_a_shard_that_is_named_and_has_yet_to_renew() -> None:
+    """Of a RingAssignment that a backup has brought back with the Lease, say."""
+    there = frozenset("ab")
+    membership = Membership(available=there, ready=there, unrenewed=frozenset("b"))
+    named, takers = Named(HashBy.NAMESPACE, {"b": LOW}), Takers()
+    assert takers.look(there, membership, named, named, {}) == {"b": LOW}
+    assert takers.now == frozenset("a")
 
 
 @in_virtual_time

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sharder.core.lasting import LASTING_SECONDS
+from sharder.core.shards import State
 from sharder.replica import Replica
 from sharder.takeover.alarm import RESUMED, SUSPENDED
-from shardsdk.errors import Forbidden, ServerError
+from shardsdk.errors import Forbidden, ServerError, TooManyRequests
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -84,6 +85,54 @@ async def test_it_is_told_everywhere_until_the_crash_is_noticed(
         await stage.until(lambda: stage.condition("Ready") == stage.condition("Settled") == "True")
         assert suspended(replica) == 0
         assert len(stage.events.of(RESUMED)) == 1
+
+
+class Busy(MemoryApi):
+    """Too busy to answer reads of Leases, but for the leader's own."""
+
+    busy = False
+
+    async def read_events(self, selection: Any, options: Any) -> AsyncIterator[Any]:
+        self._answer(selection)
+        async for event in super().read_events(selection, options):
+            self._answer(selection)
+            yield event
+
+    async def read_pages(self, selection: Any, options: Any) -> AsyncIterator[Any]:
+        self._answer(selection)
+        async for page in super().read_pages(selection, options):
+            yield page
+
+    def _answer(self, selection: Any) -> None:
+        if self.busy and selection.resource == LEASES:
+            raise TooManyRequests("too many requests, please try again later", status=429)
+
+
+@in_virtual_time
+async def test_shards_of_which_nothing_is_heard_are_not_said_to_be_gone(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Busy)
+    assert isinstance(stage.api, Busy)
+    stage.set_up(ring(ALONE), "one", "two")
+    [name] = names_on("two", "one", "two")
+    stage.create(OWNERS, thing(name, shard="two"))
+    async with leading(stage) as replica:
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.busy = True
+        said = set[tuple[str, str]]()
+        for _ in range(3 * int(LASTING_SECONDS)):
+            await stage.pass_time(1)
+            said.add((stage.said("ShardsAvailable")["status"], stage.said("ShardsAvailable")["reason"]))
+            assert replica._leader is not None
+            [(_, _, states)] = replica._leader.states()
+            assert set(states.values()) == {State.READY}, "as they were known last"
+        assert said == {("True", "Available"), ("Unknown", "CannotBeRead")}
+        assert suspended(replica) == 1
+        assert stage.condition("Ready") == "False"
+        stage.crash("two")
+        stage.api.busy = False
+        await stage.until(lambda: stage.condition("ShardsAvailable") == stage.condition("Ready") == "True")
+        await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=40)
+        assert not {"NobodyReady", "NotTakenOver"} & {reason for reason, _ in stage.events.taken}
 
 
 @in_virtual_time

@@ -32,7 +32,7 @@ async def test_what_ends_after_its_ring_is_gone_brings_no_series_back(clock: Vir
             for decision in Decision:
                 counters.labelled(RING, owners, decision, 1.0)
             counters.took_over(RING)
-            counters.resynced(RING, 1, 0, 1.0)
+            counters.resynced(RING, 1, 1.0)
             counters.conditions(RING, {"Ready": True})
 
         await stage.until(lambda: stage.condition("Settled") == "True")

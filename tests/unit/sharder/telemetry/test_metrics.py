@@ -66,6 +66,7 @@ def test_everything_that_operators_watch_is_there(registry: CollectorRegistry, m
     ring.resync_objects.set(300)
     ring.oldest_drain_age.set(7)
     ring.unheld_ranges.set(4)
+    ring.overlapping_ranges.set(5)
     ring.takeovers.inc()
     resource.unassigned.set(1)
     resource.stranded.set(2)
@@ -82,6 +83,7 @@ def test_everything_that_operators_watch_is_there(registry: CollectorRegistry, m
         ("controller_sharding_resync_objects", *per_ring.items()): 300,
         ("controller_sharding_oldest_drain_age_seconds", *per_ring.items()): 7,
         ("controller_sharding_unheld_ranges", *per_ring.items()): 4,
+        ("controller_sharding_overlapping_ranges", *per_ring.items()): 5,
         ("controller_sharding_lease_takeovers_total", *per_ring.items()): 1,
         ("controller_sharding_unassigned_objects", *per_resource.items()): 1,
         ("controller_sharding_stranded_objects", *per_resource.items()): 2,

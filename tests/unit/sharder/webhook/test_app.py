@@ -130,6 +130,34 @@ async def test_an_acknowledgement_takes_the_labels_off() -> None:
     assert setting.outcomes == [("checksum", "left_to_placement")]
 
 
+async def test_who_acknowledges_wrongly_is_warned_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    labels = {LABELS.shard: "shard-1", LABELS.drain: "true"}
+    new = {"name": "one", "namespace": "default", "uid": "u", "labels": {LABELS.drain: "true"}}
+    wrong = review(
+        metadata=new, old={**new, "labels": labels}, operation="UPDATE", name="one", userInfo={"username": "me"}
+    )
+    setting = Setting()
+    app = setting.build()
+    replies = [await call(app, wrong) for _ in range(2)]
+    for reply in replies:
+        assert (reply.shard, reply.response["allowed"], len(reply.response["warnings"])) == ("shard-1", True, 1)
+    assert setting.outcomes == [("checksum", "not_acknowledged")] * 2
+    [told] = [vars(each) for each in caplog.records]
+    assert told["message"] == "an acknowledgement did not count"
+    assert [told[key] for key in ("ring", "shard", "resource", "namespace", "object", "account", "reason")] == [
+        "checksum", "shard-1", "secrets", "default", "one", "me", *replies[0].response["warnings"],
+    ]  # fmt: skip
+
+
+async def test_of_a_dry_run_only_its_maker_hears_that_it_acknowledges_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    old = {"name": "one", "namespace": "default", "labels": {LABELS.shard: "shard-1", LABELS.drain: "true"}}
+    reply = await Setting().call(
+        review(old=old, operation="UPDATE", dryRun=True, object={"metadata": {"name": "one"}, "data": 1})
+    )
+    assert len(reply.response["warnings"]) == 1
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(("account", "shard"), [("sharder", None), ("sharder-of-another-name", "shard-1")])
 async def test_from_a_shard_that_is_there_only_the_sharder_moves_an_object(account: str, shard: str | None) -> None:
     old, new = ({"name": "one", "namespace": "default", "labels": {LABELS.shard: f"shard-{n}"}} for n in (1, 2))
@@ -162,7 +190,9 @@ async def test_an_unknown_ring_lets_everything_pass_and_makes_no_metric_of_its_n
     reply = await setting.call(review(), path="/webhooks/sharder/clusterring/nobody-knows-me")
     assert reply.response == {"uid": "11111111-2222-3333-4444-555555555555", "allowed": True}
     assert setting.outcomes == [("", "unknown_ring")]
-    assert "no such ring" in vars(caplog.records[0])["reason"]
+    [(_, _, reason)] = told_of(caplog)
+    assert reason.startswith("no such ring")
+    assert reason.endswith("kubectl delete mutatingwebhookconfiguration clusterring-nobody-knows-me")
 
 
 async def test_an_object_without_metadata_passes() -> None:

@@ -151,7 +151,10 @@ MAIN: dict[str, Any] = {"placedResources": [{"resource": "configmaps"}]}
 CHILD: dict[str, Any] = {"placedResources": [{"resource": "configmaps", "controlled": True}]}
 LEADER = lease("sharder", holder="sharder-1", namespace="sharding-system", ring="")
 ASKS = "the next resync asks one to let go of it (drain label); then it is nobody's"
-ASKED = "one has been asked to let go (drain label) and has not answered yet"
+ASKED = (
+    "one has been asked to let go (drain label) and has not acknowledged that yet (one write that takes both labels off"
+    " and does nothing else)"
+)
 TAKES = "the sharder takes the labels off: it left the ring's scope"
 ANSWER = "the answer of one: look into its log, or stop it, and its objects move without it"
 OWNERS_FIRST = "the sharder takes the labels off, once the owners that leave the ring have left their shards"

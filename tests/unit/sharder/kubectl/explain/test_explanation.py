@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharder.core.decisions import Decision
+from sharder.core.decisions import Decision, Reason
 from sharder.core.membership import Membership, build
 from sharder.core.ringspec import Subject
 from sharder.kubectl.cluster import read_ring
@@ -98,10 +99,14 @@ def test_without_a_shard_that_is_what_is_missing() -> None:
     assert explanation.missing[0].startswith("an available shard: start one (a Lease labelled alpha.sharding")
 
 
+#: How long one counts as held that was deleted, the leader alone knows.
+UNLESS_DELETED = ", as a rule; longer if one of a longer duration was deleted (ShardsAvailable says until when)"
+
+
 def test_a_stranded_object_names_the_shard_that_is_gone() -> None:
     dead = read_shard_status(lease("two", holder="", state="dead"), NOW)
     explanation = explain(known(shard="two", shard_statuses=(read_shard_status(lease("one"), NOW), dead)))
-    assert explanation.then == "the sharder moves it to one once it holds the lease of two: within 15s, as a rule"
+    assert explanation.then == f"the sharder moves it to one once it holds the lease of two: within 15s{UNLESS_DELETED}"
     assert explanation.shard_status == "dead, renewed 1s ago"
     assert explain(known(shard="ghost")).shard_status == "no lease of that name"
 
@@ -109,14 +114,14 @@ def test_a_stranded_object_names_the_shard_that_is_gone() -> None:
 @pytest.mark.parametrize(
     ("leases", "waits"),
     [
-        ([lease("one", duration=60)], ": within 60s, as a rule"),
+        ([lease("one", duration=60)], f": within 60s{UNLESS_DELETED}"),
         ([lease("one"), lease("two", holder="", duration=30)], ": within 30s, as a rule"),
         ([lease("one"), lease("two", holder="me", duration=30)], ", 30s after me, who holds that, has renewed it last"),
         (
             [lease("one"), lease("two", holder="me", duration=2**31 - 1)],
             ", 60m after me, who holds that, has renewed it last",
         ),
-        ([lease("one"), lease("stray", holder="me", duration=2**31 - 1)], ": within 15s, as a rule"),
+        ([lease("one"), lease("stray", holder="me", duration=2**31 - 1)], f": within 15s{UNLESS_DELETED}"),
     ],
     ids=["no lease", "emptied", "a stranger's", "a stranger's for 68 years", "beside one of 68 years"],
 )
@@ -137,7 +142,10 @@ def test_a_stranded_object_of_a_lease_that_the_sharder_holds_points_to_who_may_r
 
 def test_a_drain_that_waits_says_for_whom() -> None:
     explanation = explain(known(shard="one", drain=True))
-    assert explanation.then == "one has been asked to let go (drain label) and has not answered yet"
+    assert explanation.then == (
+        "one has been asked to let go (drain label) and has not acknowledged that yet (one write that takes both labels"
+        " off and does nothing else)"
+    )
     assert explanation.missing == ("the answer of one: look into its log, or stop it, and its objects move without it",)
 
 
@@ -214,6 +222,21 @@ def test_an_owner_that_could_not_be_read_leaves_it_open() -> None:
 
 OWNERS = st.builds(Owner, st.just("Secret"), st.just("owner"), st.booleans(), st.sampled_from([None, "one", "ghost"]))
 labels = st.sampled_from([None, "one", "two", "ghost", "twice"])
+
+
+@pytest.mark.parametrize(
+    ("shards", "why"),
+    [
+        (replace(members("one", "two"), leaving=frozenset({"one", "two"})), "is about to leave"),
+        (replace(members("one", "two"), left=frozenset({"one", "two"})), "has left its lease to its next process"),
+    ],
+)
+def test_why_nothing_is_drained_toward_the_shard_where_an_object_belongs_is_told(shards: Membership, why: str) -> None:
+    there = explain(known(membership=shards)).desired
+    explanation = explain(known(shard="two" if there == "one" else "one", membership=shards))
+    assert explanation.outcome is not None
+    assert explanation.outcome.reason is Reason.TARGET_NOT_READY
+    assert explanation.then == f"it waits: nothing is drained toward {there}, where it belongs and which {why}"
 
 
 @given(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from sharder.core.conditions import ConditionReason
 from sharder.core.ringspec import Role
+from sharder.core.status import Health, Unsettled, render_status
 from sharder.kubectl.documents import overview_document
-from sharder.kubectl.shards import read_shard_status
-from sharder.kubectl.status.overview import Overview, ResourceCount
+from sharder.kubectl.shards import read_membership, read_shard_status
+from sharder.kubectl.status.overview import Condition, Overview, ResourceCount, read_conditions
 from sharder.kubectl.status.text import MAX_COLUMNS, render_overview
 from sharder.kubectl.text import Painter
 from shardsdk.protocol.leases import Lease
@@ -78,3 +84,61 @@ def test_the_label_is_named_by_which_objects_are_listed() -> None:
     label = overview_document(overview)["shardLabel"]
     assert label.startswith("shard.alpha.sharding.timebertt.dev/clusterring-")
     assert f"  label: {label}" in render_overview(overview, Painter(False))
+
+
+@pytest.mark.parametrize("stranded", [0, 2])
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (ConditionReason.MOVING, False),
+        (ConditionReason.NOT_YET_KNOWN, False),
+        (ConditionReason.REFUSED, True),
+        (ConditionReason.JOINING, True),
+        (ConditionReason.WAITS_FOR_RIGHTS, True),
+    ],
+)
+def test_of_what_this_command_counts_itself_only_what_waits_for_people_is_told_by_the_sharder_as_well(
+    reason: ConditionReason, told: bool, stranded: int
+) -> None:
+    counted = overview_of(lease("one"), resources={"secrets": {"one": 3}})
+    settled = Condition("Settled", False, reason, "see to it", 700)
+    resources = (replace(counted.resources[0], stranded=stranded),)
+    lines = render_overview(replace(counted, resources=resources, conditions=(settled,)), Painter(False))
+    assert (f"  ✗ Settled ({reason} for 11m): see to it" in lines) is told
+
+
+def test_a_shard_that_gets_nothing_for_what_its_lease_says_does_not_count_as_in_the_rings_status() -> None:
+    leases = lease("one"), lease("two"), lease("long", duration=7200)
+    statuses = tuple(read_shard_status(each, NOW) for each in leases)
+    overview = overview_of(*leases, resources={"secrets": {"one": 3}})
+    overview = replace(overview, membership=read_membership(leases, statuses))
+    assert "2 of 3 shards available" in render_overview(overview, Painter(False))[0]
+    assert overview_document(overview)["shards"][2]["available"], "it holds its lease"
+
+
+def test_a_holder_of_any_length_makes_no_column_of_that_width() -> None:
+    overview = overview_of(lease("one"), lease("two", holder="x" * 200_000), resources={"secrets": {"one": 3}})
+    assert max(map(len, table_of(overview, wide=True))) < 300
+
+
+def conditions_of(**known: Any) -> tuple[Condition, ...]:
+    health = Health(generation=2, shards=3, **{"available": 3, "unsettled": Unsettled(), **known})
+    return read_conditions(render_status(health, None, NOW), {})
+
+
+@pytest.mark.parametrize("else_", [{}, {"moving": "1 range changes hands"}, {"unsettled": Unsettled(draining=1)}])
+@pytest.mark.parametrize("reason", [ConditionReason.NOT_TAKEN_OVER, ConditionReason.NOBODY_READY])
+def test_a_shard_that_is_gone_and_that_nobody_takes_over_does_not_count(
+    reason: ConditionReason, else_: dict[str, Any]
+) -> None:
+    """Nobody may write its Lease, so that this says what it did, and what the shard has is where its label says."""
+    leases = lease("one"), lease("gone", renewed=75), lease("late", renewed=20, state="uncertain")
+    resources = {"secrets": {"one": 3, "gone": 3}}
+    why = {"not_acquired": ("x",)} if reason is ConditionReason.NOT_TAKEN_OVER else {"abandoned": ("x",)}
+    overview = replace(overview_of(*leases, resources=resources), conditions=conditions_of(**why, **else_))
+    assert "1 of 3 shards available  not settled" in render_overview(overview, Painter(False))[0]
+    assert overview.wrong
+    fine = replace(overview, conditions=conditions_of(unsettled=Unsettled(draining=1)))
+    assert not fine.wrong
+    assert "3 of 3 shards available  settled" in render_overview(fine, Painter(False))[0]
+    assert replace(overview, up_to_date=False).settled, "said of another spec"
