@@ -94,7 +94,7 @@ def in_cluster(account: Path) -> dict[str, str]:
     }
 
 
-async def load(tmp_path: Path, kubeconfig: str | None = None, **options: Any) -> Access:
+async def load(tmp_path: Path, kubeconfig: str | Path | None = None, **options: Any) -> Access:
     options.setdefault("environ", {"HOME": str(tmp_path / "home")})
     options.setdefault("clock", InstantClock())
     return await load_access(kubeconfig, **options)

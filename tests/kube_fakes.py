@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from shardsdk.errors import ShardingError
+from shardsdk.errors import ApiError, ShardingError
+from shardsdk.kube.answers import Cause, Status, StatusDetails, Target, explain_status
 from shardsdk.kube.api import Api, WatchEvent, WatchKind
 from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.reflector import Delta, Reflector
@@ -20,6 +21,14 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+
+
+def ending(namespace: str) -> ApiError:
+    """What is said to whoever would create something in `namespace`, which is being deleted."""
+    said = f"unable to create new content in namespace {namespace} because it is being terminated"
+    details = StatusDetails("a", "configmaps", causes=[Cause("NamespaceTerminating")])
+    target = Target("create", resource="configmaps", namespace=namespace)
+    return explain_status(target, Status(403, "Forbidden", f'configmaps "a" is forbidden: {said}', details))
 
 
 class InstantClock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ class Hold:
 
     seconds: float = 10.0
     name: str = "shard-1"
+    #: Until when writes of a dead process may be executed, on the clock's `monotonic`.
+    owed_until: float = -math.inf
 
     def remaining(self) -> float:
         return self.seconds
@@ -165,8 +168,9 @@ class Rig:
 
         main, children = cache(of), cache(CONFIGMAPS)
         resource = MainResource(
-            main, self.api, ME, clock=self.clock, drain_timeout_seconds=drain_timeout_seconds, metrics=self.metrics
-        )
+            main, self.api, ME, self.hold, clock=self.clock, drain_timeout_seconds=drain_timeout_seconds,
+            metrics=self.metrics,
+        )  # fmt: skip
         owned = [(children, child_predicate)] if owns else []
         controllers = [
             Controller(

@@ -24,5 +24,10 @@ def test_a_definition_that_changes_has_a_higher_number(path: Path) -> None:
     digest = hashlib.sha256(json.dumps(definition["spec"], sort_keys=True).encode()).hexdigest()[:16]
     known = DIGESTS[path.stem]
 
-    assert known[-1] == digest, "append this, and raise its number; or replace the last, if no release has it"
-    assert definition["metadata"]["annotations"][VERSION_ANNOTATION] == str(len(known))
+    assert known[-1] == digest, (
+        f"append {digest} to DIGESTS[{path.stem!r}] here, and raise the annotation {VERSION_ANNOTATION} of {path};"
+        " or replace the last one there, if no release has it"
+    )
+    assert definition["metadata"]["annotations"][VERSION_ANNOTATION] == str(len(known)), (
+        f"the annotation {VERSION_ANNOTATION} of {path} has to be the length of DIGESTS[{path.stem!r}]"
+    )

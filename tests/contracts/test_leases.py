@@ -11,8 +11,16 @@ import pytest
 
 from sharder.core.membership import build
 from sharder.core.shards import LeaseFacts, Proof, State, classify, facts_of
-from shardsdk.protocol.labels import FENCED_ANNOTATION, INSTANCE_ANNOTATION, SHARDER_HOLDER
+from shardsdk.protocol.labels import (
+    ENDED_ANNOTATION,
+    FENCED_ANNOTATION,
+    INSTANCE_ANNOTATION,
+    LEAVING_ANNOTATION,
+    MAIN_RESOURCES_ANNOTATION,
+    SHARDER_HOLDER,
+)
 from shardsdk.protocol.leases import Lease, parse_micro_time, render_micro_time
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "leases.json").read_text())
 
@@ -63,6 +71,28 @@ def test_annotations_speak_for_the_write_that_they_came_with() -> None:
     assert [each.leaving for each in (lease, leaving, left)] == [False, True, False]
     assert [each.left for each in (lease, leaving, left)] == [False, False, True]
     assert state(facts_of(lease, observed_at=0), 15) is State.UNCERTAIN
+
+
+def test_an_annotation_may_write_the_moment_of_its_write_with_another_offset_than_the_api_server_stores() -> None:
+    said = "2026-11-21T15:23:07.512340+02:00"
+    annotations = {
+        INSTANCE_ANNOTATION: f"uid@{said}",
+        FENCED_ANNOTATION: said,
+        LEAVING_ANNOTATION: said,
+        ENDED_ANNOTATION: f"failed@{said}",
+        MAIN_RESOURCES_ANNOTATION: f"secrets@{said}",
+        HELD_RANGES_ANNOTATION: f"@{said}",
+    }
+
+    def stored(renew_time: str | None) -> Lease:
+        return msgspec.convert({"metadata": {"annotations": annotations}, "spec": {"renewTime": renew_time}}, Lease)
+
+    lease = stored("2026-11-21T13:23:07.512340Z")
+    assert (lease.instance, lease.fenced, lease.leaving, lease.ended_in_failure) == ("uid", True, True, True)
+    assert (lease.held_ranges, len(lease.main_resources)) == (NOWHERE, 1)
+    for other in (stored("2026-11-21T13:23:07.512341Z"), stored(None), stored("yesterday")):
+        assert (other.instance, other.fenced, other.leaving, other.ended_in_failure) == (None, False, False, False)
+        assert (other.held_ranges, len(other.main_resources)) == (None, 0)
 
 
 @pytest.mark.parametrize("name", ["held_by_fenced_shard", "held_by_leaving_shard", "left_in_restart_grace"])

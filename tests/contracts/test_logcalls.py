@@ -82,6 +82,7 @@ ABOUT_THE_PROCESS = (
     "shardsdk/process/mainloop.py",
     "shardsdk/process/process.py",
     "shardsdk/process/rights.py",
+    "shardsdk/reconcile/caches.py",
     "shardsdk/serving/certificate_watcher.py",
     "shardsdk/serving/connections.py",
     "shardsdk/serving/delegated.py",

@@ -137,7 +137,8 @@ def judge(reply: Reply, body: bytes, errors: Errors) -> None:
     answer = json.loads(reply.body)
     response = answer["response"]
     assert (answer["kind"], response["allowed"]) == ("AdmissionReview", True)
-    assert set(response) <= {"uid", "allowed", "patch", "patchType"}
+    assert set(response) <= {"uid", "allowed", "patch", "patchType", "warnings"}
+    assert all(len(each) <= 256 for each in response.get("warnings", []))
     assert isinstance(answer["apiVersion"], str)
     if (uid := uid_of(body)) is not None:
         assert response["uid"] == uid

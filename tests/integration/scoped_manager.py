@@ -111,7 +111,7 @@ def main() -> None:
     manager = Manager(
         options.ring if options.mode == "mixed" else None,
         election=Election(ELECTION, options.namespace, options.name, TIMINGS),
-        shard=options.name,
+        shard=options.name if options.mode == "mixed" else None,
         namespace=options.namespace,
         watch_namespace=options.namespace,
         kubeconfig=options.kubeconfig,

@@ -238,6 +238,7 @@ async def test_a_write_that_changes_more_than_the_labels_leaves_the_object_drain
     assert draining.drains(await draining.patch({"labels": {**both, "more": "yes"}}))
     assert draining.drains(await draining.patch({"labels": both, "finalizers": None}))
     assert draining.drains(await draining.patch({"labels": both, "annotations": {"kept": None}}))
+    assert (draining.admission.namespace, "not_acknowledged") in draining.admission.outcomes
 
 
 async def test_with_another_webhook_that_notes_every_write_drains_are_acknowledged_at_once(

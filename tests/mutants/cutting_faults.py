@@ -70,7 +70,7 @@ CUTTING_FAULTS: Final[dict[str, Fault]] = {
     "GIVE_TO_WHO_IS_SILENT": Fault(
         "what is free goes past a shard that has missed renewals",
         "sharder.ranges.takers",
-        "lively = staying - membership.silent or staying",
+        "lively = staying - away or staying",
         "lively = staying",
         LIVENESS,
     ),
@@ -119,7 +119,7 @@ CUTTING_FAULTS: Final[dict[str, Fault]] = {
     "EMPTY_WHO_LEAVES_FOR_NOBODY": Fault(
         "but to nobody who is silent, or has come back from a crash with nothing",
         "sharder.ranges.takers",
-        "if self.now <= membership.silent | unsteady:",
+        "if self.now <= away | unsteady:",
         "if False:",
         LIVENESS,
     ),

@@ -46,15 +46,15 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
     "DRAIN_TO_WHO_LEAVES": Fault(
         "nothing is drained toward a shard that is about to leave, where all are",
         "sharder.core.membership",
-        "for each in (self.leaving, self.left, self.silent, self.unsteady)",
-        "for each in (self.left, self.silent, self.unsteady)",
+        "if shard in self.leaving:",
+        "if False:",
         SHARDS,
     ),
     "PLACE_WITH_WHO_HAS_LEFT": Fault(
         "what nobody has goes past a shard of which no process is at work",
         "sharder.core.membership",
-        "silent = frozenset() if silent | left >= available else (silent | left) & available",
-        "silent = frozenset() if silent >= available else silent & available",
+        "silent = silent | left",
+        "silent = silent",
         SHARDS,
     ),
     "OVERLOOK_WHO_LEAVES": Fault(
@@ -155,6 +155,20 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
         'if not meta.name or (subject.main.controlled and request.operation == "UPDATE"):',
         "if not meta.name:",
         ADMISSION,
+    ),
+    "STRANDED_UNTOLD": Fault(
+        "the lease of a shard that is gone is looked at as an object is found that names it",
+        "sharder.placement.stranded",
+        "if kind is not Pending.STRANDED:",
+        "if True:",
+        focus={"name_the_gone": 20.0},
+    ),
+    "PROVEN_FROM_WHEN_SHOWN": Fault(
+        "a watch that has shown a patch has shown all from before that was sent, and nothing later",
+        "sharder.placement.families",
+        "max(patch.began, self._patched_at.get(patch.child, patch.began))",
+        "self._clock.monotonic()",
+        ("tests/unit/sharder/placement/test_transit.py",),
     ),
     "STALE_ASSIGNS": Fault(
         "a replica whose view is stale assigns nothing",

@@ -230,7 +230,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "INHERIT_WHAT_IS_HELD": Fault(
         "what a lease says that its shard holds is true of the process alone that wrote it with this renewTime",
         "shardsdk.protocol.leases",
-        "return None if said is None or said[1] not in (None, self.spec.renew_time) else said[0]",
+        "return None if said is None or not (said[1] is None or self._written_at(said[1])) else said[0]",
         "return None if said is None else said[0]",
         ("tests/unit/shardsdk/protocol/test_ranges.py", *CANDIDATES),
     ),

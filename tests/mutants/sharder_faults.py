@@ -94,8 +94,8 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "TAKE_WITH_NOBODY_READY": Fault(
         "a lease is acquired only while another shard can take the objects",
         "sharder.core.takeover",
-        'Rule(NOBODY_READY, Act.WAIT, "not renewed in time, but no other shard is ready to take its objects"),',
-        'Rule(NOBODY_READY, Act.ACQUIRE, "not renewed in time, but no other shard is ready to take its objects"),',
+        "Rule(NOBODY_READY, Act.WAIT, Why.ABANDONED),",
+        "Rule(NOBODY_READY, Act.ACQUIRE, Why.ABANDONED),",
         TAKEOVER,
     ),
     "FOUND_IN_OUR_NAME": Fault(
@@ -143,14 +143,14 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "GIVE_BACK_UNREAD": Fault(
         "a lease is given back when a consistent read shows no object with its label",
         "sharder.takeover.controller",
-        "if others and emptied and not await self._confirm_empty(key):",
+        "if step.why is Why.MOVED and not (lives_elsewhere(snapshot, shard) or await self._confirm_empty(key)):",
         "if False:",
         LEASES,
     ),
     "NEVER_GIVE_BACK": Fault(
         "a lease is given back when nothing has progressed for a while",
         "sharder.core.takeover",
-        '            Rule(STALLED, Act.GIVE_BACK, "nothing has moved for too long"),\n',
+        "            Rule(STALLED, Act.GIVE_BACK, Why.STALLED),\n",
         "",
         TAKEOVER,
     ),

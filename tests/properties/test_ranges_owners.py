@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharder.core.owners import Claims, Owners
+from sharder.core.owners import Claims, Owners, overlaps
 from sharder.core.rangestatus import in_transit
 from shardsdk.protocol.ranges import HashBy, HashRanges, Named
 from tests.properties.test_ranges import POINTS, spans
@@ -29,6 +29,19 @@ def test_what_others_have_is_left_out(have: dict[str, HashRanges], shard: str, s
     ranges = HashRanges.of(*some)
     others = HashRanges.union(theirs for name, theirs in have.items() if name != shard)
     assert Claims(have).without_others(shard, ranges) == ranges - others
+
+
+@given(claims, owned)
+def test_what_several_have_is_told_with_all_of_them_and_first_whoever_is_not_named(
+    have: dict[str, HashRanges], owners: list[str]
+) -> None:
+    found, aim = overlaps(have, named(owners).shards), named(owners)
+    for point in POINTS:
+        holders = {name for name, ranges in have.items() if point in ranges}
+        told = [each.shards for each in found if each.start <= point < each.end]
+        assert [set(each) for each in told] == ([holders] if len(holders) > 1 else [])
+        for shards in told:
+            assert aim.shard_at(point) not in shards[:-1]
 
 
 @given(owned)

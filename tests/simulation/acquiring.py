@@ -1,7 +1,8 @@
 """How the lease of a shard gets from one process of its name to another: given back, or not before it has run out.
 
 All processes of a name are the same holder to the lease, and have the same objects, by labels and by ranges: only
-what they wait for each other keeps them apart.
+what they wait for each other keeps them apart.  And it is given back, to whomever, only once nothing that any of them
+had sent can be executed any more.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardsdk.kube.store import Key
+from shardsdk.lease.claim import released
 from shardsdk.protocol.labels import LEASE_RING_LABEL
 from shardsdk.protocol.leases import Lease
 from shardsdk.protocol.objects import LEASES
@@ -46,16 +48,29 @@ class Acquisitions:
         if before is not None and before.doc.get("spec") == after.doc.get("spec"):
             return  # it counts from when it counted before
         lease: Lease = after.decode(Lease)
-        if commit.key != Key(self._world.namespace_of_shard(shard), shard) or lease.holder != shard:
+        if commit.key != Key(self._world.namespace_of_shard(shard), shard):
+            return
+        if released(lease) and process.rpartition("_")[0] == shard:
+            self._check_release(shard, process)
+        if lease.holder != shard:
             return
         last = self._last.get(shard)
         self._last[shard] = _Renewal(process, self._world.now + lease.duration_seconds / RATES[1] - 0.001)
         if before is None or last is None or last.process == process or self._world.now >= last.until:
             return
         was: Lease = before.decode(Lease)
-        given_back = was.holder != shard or was.instance in ("", lease.instance)
+        # Who finds it emptied by somebody's hand waits, as for a holder.
+        given_back = was.holder not in ("", shard) or released(was) or was.instance in ("", lease.instance)
         if not given_back and not self._checkers.unsure:
             self._checkers.violate(
                 "waits for its namesake",
                 f"{process} acquires the lease of {shard}, which {last.process} has until {last.until:.3f}",
             )
+
+    def _check_release(self, shard: str, process: str) -> None:
+        for doing in self._world.server.unanswered_writes(shard):
+            if doing.fenced and not self._checkers.is_excused(doing):
+                self._checkers.violate(
+                    "releases when done",
+                    f"{process} releases the lease of {shard} while {doing} may yet have a write executed",
+                )

@@ -83,7 +83,7 @@ class Webhooks:
             doc = _apply(doc, answer)
         key = _key_of(before, doc)
         if self._poison.refuses(resource, key):
-            await self._poison.fail(resource, key)
+            await self._poison.fail(resource, key, author.name)
         return doc
 
     def _is_configured(self, resource: Resource) -> bool:

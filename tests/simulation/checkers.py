@@ -369,7 +369,7 @@ class Checkers:
         if holder == SHARDER_HOLDER and held is not None and held.holder != SHARDER_HOLDER:
             self.world.stats.takeovers += 1
             self.world.note(f"{commit.author.name} takes the lease of {shard} over")
-            self._takeovers.check(shard, held, self._heard.get(commit.author.name, 0))
+            self._takeovers.check(shard, held, self._heard.get(commit.author.name, 0), commit.author.name)
             self.world.spring_traps(shard)
         if held is None or held.holder != holder or commit.author.name not in (held.author, held.torn_from):
             self._acquired[commit.author.name] = self.world.now
@@ -378,7 +378,8 @@ class Checkers:
         if commit.author.name == "user" and not holder and held is not None:
             self._tear(shard, held)
             return
-        if holder == shard and held is not None and held.torn_from not in ("", commit.author.name):
+        torn_from = held.torn_from if held is not None and commit.before is None else ""
+        if holder == shard and held is not None and torn_from not in ("", commit.author.name):
             # Who starts without finding a lease cannot know of a namesake, which works on until it looks again.
             self._displaced[held.torn_from] = held.at + held.duration / RATES[0]  # by the slowest clock
         self._held[shard] = said

@@ -172,13 +172,6 @@ class Happenings:
             self._find("touch_work")(rng)
         self._later(rng.uniform(0.1, 0.5), lambda: self.add_shard(rng))
 
-    def second_process(self, rng: Random) -> None:
-        """A pod deleted by force while it still runs: its successor has the same name."""
-        shard = self.shard(rng)
-        if shard is not None and shard.fenced and len(self.world.shards) < MAX_SHARDS:
-            self.world.start_shard(shard.name, shard.ring)
-            self._later(rng.uniform(0.5, 3.0) * self.world.timings.lease, shard.kill)
-
     def _start_again(self, shard: AnyShard, rng: Random, instance: str | None) -> None:
         draw = rng.random()
         others = [each for each in self.world.shards if each.ring is shard.ring and each is not shard and each.running]

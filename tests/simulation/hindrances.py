@@ -61,6 +61,10 @@ class Hindrances:
         self._elected_at = self.world.now
         self.hinder(None)
 
+    def has_led_since(self, leader: str, moment: float) -> bool:
+        """Whether this process of the sharder has led without trouble since then."""
+        return max(self._api_server, self._elected_at, self._replicas.get(leader, moment)) <= moment
+
     def until(self, ring: str, shards: Iterable[str] | None = None) -> float:
         """Until when what waits for these shards of a ring (`None`: for all of them) is hindered."""
         known = self._shards.get(ring, {})

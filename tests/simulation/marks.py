@@ -58,6 +58,7 @@ DECLARED: Final = (
     "said that it is about to leave",
     "acknowledged while about to leave",
     "stop of a machine noticed",
+    "crashed with writes under way",
     "etcd restored",
     "etcd restored, versions raised",
     *(f"broken {each.name}" for each in Broken),
@@ -69,7 +70,7 @@ SELDOM: Final = frozenset({
     "decision IGNORE", "reason no_key", "reason ambiguous_shard", "reason unfit_shard",
     # Nobody sends requests like that.
     "admission not_ours", "admission malformed", "admission unknown_ring", "admission failed", "admission too_large",
-    "admission too_much", "admission too_slow", "admission gone",
+    "admission too_much", "admission too_slow", "admission gone", "admission not_acknowledged",
     # One run in fifty comes to it, or fewer.
     "reason target_unavailable", "admission owner_unassigned", "admission owner_unread", "group not let go",
 })  # fmt: skip

@@ -37,6 +37,31 @@ class Namesakes:
         self._users = users
         self._world = happenings.world
 
+    def second_process(self, rng: Random) -> None:
+        """A pod deleted by force while it still runs: its successor has the same name."""
+        self._start_second(rng)
+
+    def empty_beside_namesake(self, rng: Random) -> None:
+        """And while that waits for the lease, somebody empties it."""
+        shard = self._start_second(rng)
+        if shard is not None:
+            self._world.later(rng.uniform(0.2, 0.7) * self._world.timings.lease, lambda: self._empty(shard))
+
+    def _start_second(self, rng: Random) -> ShardProcess | None:
+        """Start another process of a shard's name; gives the one that runs already, and is to end soon."""
+        world, shard = self._world, self._happenings.shard(rng)
+        if not isinstance(shard, ShardProcess) or not self._happenings.has_room:
+            return None
+        world.start_shard(shard.name, shard.ring)
+        world.later(rng.uniform(0.5, 3.0) * world.timings.lease, lambda: self._kill(shard))
+        return shard
+
+    def _empty(self, shard: ShardProcess) -> None:
+        world = self._world
+        if world.checkers.is_holder(shard.name, shard.identity):
+            world.note(f"user empties the lease of {shard.name}")
+            self._users.empty(world.storage.get(LEASES, self._lease_of(shard)))
+
     def force_away(self, rng: Random) -> None:
         """`kubectl delete --force`: a StatefulSet starts the pod anew, under its name, wherever the old one is.
 
@@ -87,6 +112,9 @@ class Namesakes:
 
     async def _end_in_order(self, shard: AnyShard) -> None:
         await shard.stop()
+        self._kill(shard)
+
+    def _kill(self, shard: AnyShard) -> None:
         shard.kill()
         if not any(each.ring is shard.ring and each.running for each in self._world.shards):
             self._world.start_shard(shard.name, shard.ring)  # all trouble may have ended meanwhile
@@ -98,10 +126,12 @@ class Namesakes:
         world.note(f"{shard.identity} is cut off, and its lease is deleted")
         world.trouble(shard.identity)
         shard.link.cut = True
-        key = Key(world.namespace_of_shard(shard.name), world.names.in_product(shard.name))
-        self._users.delete(LEASES, world.storage.get(LEASES, key))
+        self._users.delete(LEASES, world.storage.get(LEASES, self._lease_of(shard)))
         world.later(rng.uniform(0.0, 0.2), lambda: self._happenings.stop_leader(rng))
         world.later(rng.uniform(1.0, 3.0) * world.timings.lease, lambda: self._happenings.calm(shard.link))
+
+    def _lease_of(self, shard: AnyShard) -> Key:
+        return Key(self._world.namespace_of_shard(shard.name), self._world.names.in_product(shard.name))
 
     def part_twins(self) -> None:
         """Somebody sees to it that each shard has a name of its own: of two of one name, one ends for good."""
@@ -131,4 +161,4 @@ class Namesakes:
         """Its node reads at last that the pod is to be gone, whichever process is in it by now."""
         for each in [*self._world.shards, old]:
             if isinstance(each, ShardProcess) and each.instance == old.instance:
-                each.kill()
+                self._kill(each)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shardsdk.errors import Forbidden, ServerError
 from shardsdk.kube.store import Key
 from shardsdk.protocol.labels import RingLabels
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.objects import LEASES, Resource
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Version
 from tests.simulation.vocabulary import PIECES, PLAINS, RING_OF_KIND, WORKS
@@ -45,6 +45,11 @@ class Poison:
     #: Uids of what waits for poisoned objects, each with how many.
     _families: dict[str, int] = field(default_factory=dict)
     _mends: dict[Callable[[], None], asyncio.TimerHandle] = field(default_factory=dict)
+    #: When a write of a lease was last refused, by whose it was; since when all are, or were last, and since when they
+    #: pass again.
+    refused_at: dict[tuple[Key, str], float] = field(default_factory=dict)
+    refused_since: dict[Key, float] = field(default_factory=dict)
+    passes_since: dict[Key, float] = field(default_factory=dict)
 
     @property
     def any(self) -> bool:
@@ -127,8 +132,11 @@ class Poison:
     def refuse(self, resource: Resource, key: Key, refusal: Refusal | None) -> None:
         """Have writes of an object fail, or (`None`) pass again."""
         if refusal is None:
-            self._refused.pop((resource, key), None)
+            if self._refused.pop((resource, key), None) is not None:
+                self.passes_since[key] = self.world.now
         else:
+            if (resource, key) not in self._refused:
+                self.refused_since[key] = self.world.now
             self._refused[resource, key] = refusal
 
     def refuse_all(self, resource: Resource, refusal: Refusal | None) -> bool:
@@ -143,8 +151,10 @@ class Poison:
             return False
         return resource in self._failing or (resource, key) in self._refused
 
-    async def fail(self, resource: Resource, key: Key) -> None:
-        """What becomes of a write.  Raises: ServerError, Forbidden."""
+    async def fail(self, resource: Resource, key: Key, author: str) -> None:
+        """What becomes of a write of `author`'s.  Raises: ServerError, Forbidden."""
+        if resource == LEASES:
+            self.refused_at[key, author] = self.world.now
         what = f"{resource.plural} {key}"
         refusal = self._failing.get(resource) or self._refused[resource, key]
         if refusal is Refusal.HANGS:

@@ -18,6 +18,7 @@ from sharder.webhook.app import build_app
 from shardsdk.lease.timings import LeaseTimings
 from shardsdk.testing.processes import Process, ProcessState
 from tests.simulation.admission import SHARDER
+from tests.simulation.shards import shortest_timings
 from tests.simulation.simapi import SimApi
 from tests.simulation.vocabulary import Timings
 
@@ -47,7 +48,7 @@ def settings(timings: Timings, identity: str) -> ReplicaSettings:
 
 
 def _webhook(timings: Timings) -> WebhookSettings:
-    """How the API server reaches it, and how long it waits: in proportion to the run's leases.
+    """How the API server reaches it, and how long it waits: in proportion to the shortest lease of the run's shards.
 
     A drain could not be acknowledged while the webhook hangs if that were longer than what is left of a shard's hold.
     """
@@ -73,7 +74,7 @@ class ReplicaProcess:
             settings(world.timings, self.identity),
             metrics=Metrics.create(CollectorRegistry()),
             recorder=_Mute(),
-            webhook=_webhook(world.timings),
+            webhook=_webhook(shortest_timings(world.plan)),
             clock=clock,
             rng=rng,
         )

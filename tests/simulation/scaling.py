@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from sharder.cache import rings as registry
+from sharder.cache import vanished as registry
 from sharder.placement import expectations as past
 from sharder.placement import families, resync
 from sharder.placement import handover as groups

@@ -80,7 +80,8 @@ WEIGHTS: Final = {
 #: each from what those before it have left, so that a new one comes last.
 RARE: Final = {
     "restore_etcd": 0.12, "stop_shard_in_renewal": 0.3, "stop_leader_in_renewal": 0.2, "force_away": 0.3,
-    "crash_loop": 0.25, "stop_busy_shard": 0.35,
+    "crash_loop": 0.25, "stop_busy_shard": 0.35, "refuse_leases": 0.2,
+    "crash_owing": 0.3, "empty_beside_namesake": 0.3, "name_the_gone": 0.2,
 }  # fmt: skip
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.

@@ -86,6 +86,8 @@ class SimServer:
         self.on_list: list[Callable[[Link, Resource, Selector], None]] = []
         #: Writes of reconciles without an answer that rules out their execution, and until when they were granted.
         self.unanswered: dict[object, tuple[Any, float]] = {}
+        #: Likewise of drains' acknowledgements: which process has sent it.
+        self.acknowledging: dict[object, tuple[str, float]] = {}
         self._watches: dict[Watch, None] = {}
         self._watches_of: dict[str, dict[Watch, None]] = {}
         self._backlog: list[Callable[[], None]] = []
@@ -162,6 +164,12 @@ class SimServer:
         self.unanswered = {key: each for key, each in self.unanswered.items() if each[1] >= now}
         return [doing for doing, _ in self.unanswered.values() if doing.shard == shard]
 
+    def acknowledgers(self) -> set[str]:
+        """The processes whose acknowledgements may yet be executed."""
+        now = asyncio.get_running_loop().time()
+        self.acknowledging = {key: each for key, each in self.acknowledging.items() if each[1] >= now}
+        return {process for process, _ in self.acknowledging.values()}
+
     def hold_back(self, execute: Callable[[], None]) -> None:
         """Do this when the server goes on."""
         self._backlog.append(execute)
@@ -236,6 +244,8 @@ class SimServer:
         raise Conflict(f"{change.resource.plural} {change.key} keeps changing", status=409, reason="Conflict")
 
     def _store(self, change: Change, before: Version | None, doc: Doc) -> Version:
+        if change.dry_run and before is not None:
+            return before
         if before is None:
             return self.storage.create(change.resource, doc, change.author)
         return self.storage.replace(change.resource, before, doc, change.author)

@@ -212,6 +212,11 @@ class ShardProcess:
                 await context.api.delete(PIECES, piece.metadata.name, piece.metadata.namespace)
 
 
+def shortest_timings(plan: Plan) -> Timings:
+    """Those of the shortest lease that any shard of a run may have."""
+    return plan.shard_timings.shortened(min(LEASE_SHARES)) if plan.mixed else plan.shard_timings
+
+
 def timings_of(plan: Plan, shard: str) -> Timings:
     """Those of a shard's lease, the same for each of its processes."""
     share = Random(f"{plan.seed}/lease/{shard}").choice(LEASE_SHARES) if plan.mixed else 1.0

@@ -21,6 +21,7 @@ from shardsdk.kube.api import (
     Fence,
     ListOptions,
     Operation,
+    PatchKind,
     RawRequest,
     Selection,
     T,
@@ -41,6 +42,7 @@ from tests.simulation.machines import comparison_of
 from tests.simulation.network import Link
 from tests.simulation.server import Change, Service, SimServer
 from tests.simulation.storage import Author, Version
+from tests.simulation.vocabulary import RING_OF
 
 #: What the current task of a process is doing; goes into the author of its writes.
 DOING: Final[ContextVar[Any]] = ContextVar("doing", default=None)
@@ -168,8 +170,16 @@ class SimApi(Api):
             self._server.close_watch(watch)
 
     async def exchange(self, request: RawRequest) -> bytes:
-        """Not simulated.  Raises: BadRequest, as where nobody may ask what is served."""
-        raise BadRequest(f"{request.method} {request.path}: bare requests are not simulated")
+        """A dry run of a lease's patch; nothing else is simulated.  Raises: BadRequest, as where nobody may ask."""
+        namespace, _, name = request.path.removeprefix("/apis/coordination.k8s.io/v1/namespaces/").partition("/leases/")
+        if request.method != "PATCH" or ("dryRun", "All") not in request.query or not name:
+            raise BadRequest(f"{request.method} {request.path}: not simulated")
+        server, key, body = self._server, Key(namespace, name), msgspec.json.decode(request.body or b"{}")
+        change = server.change_by_patch(LEASES, key, PatchKind.MERGE, body, "", self._author())._replace(dry_run=True)
+        seconds = request.timeout_seconds or REQUEST_SECONDS
+        deadline = asyncio.get_running_loop().time() + seconds
+        await self._fetch(f"try lease {key}", lambda: server.write(change, deadline), timeout_seconds=seconds)
+        return b""
 
     async def discover(self, group: str, plural: str) -> Resource | None:
         found: Resource | None = await self._fetch("discover", lambda: self._server.served.get((group, plural)))
@@ -224,6 +234,8 @@ class SimApi(Api):
                 deadline = author.sent + granted
                 if (doing := DOING.get()) is not None:
                     self._server.unanswered[guard] = doing, deadline
+                elif operation.resource in RING_OF:  # a shard writes to these itself to give them away
+                    self._server.acknowledging[guard] = self.link.name, deadline
                 if operation.resource == LEASES:
                     self.link.renews()
                 result = await self._exchange(lambda: execute(deadline), granted, writes=True)
@@ -241,6 +253,7 @@ class SimApi(Api):
     def _answered(self, guard: Guard) -> None:
         self.ledger.answered(guard)
         self._server.unanswered.pop(guard, None)
+        self._server.acknowledging.pop(guard, None)
 
     async def _exchange(self, execute: Callable[[], Any], granted: float, *, writes: bool) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -1,6 +1,7 @@
 """When the lease of a shard may be taken over: no sooner than it has run out, by the fastest clock.
 
-Fenced it has its duration once, otherwise twice, counted while the API server answered.
+Fenced it has its duration once, otherwise twice, counted while the API server answered; and once more where it let
+nobody write the lease, as who takes it had to find.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from shardsdk.kube.store import Key
 from tests.simulation.leases import Held
 from tests.simulation.vocabulary import RATES
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 #: After a hanging API server answers again, how long what it had taken in is executed.
 _HUNG_SECONDS: Final = 0.1
+#: After a dry run was refused, when the write that is sent right behind it has arrived.
+_BEHIND_SECONDS: Final = 0.05
+#: How late a renewal may be seen where nothing is wrong with the watch.
+_SEEN_SECONDS: Final = 1.0
 
 
 class Takeovers:
@@ -26,8 +32,8 @@ class Takeovers:
         self._world = world
         self._violate = violate
 
-    def check(self, shard: str, held: Held, heard: int) -> None:
-        """A lease that said this was taken by a leader that had heard of versions up to `heard`."""
+    def check(self, shard: str, held: Held, heard: int, leader: str) -> None:
+        """A lease that said this was taken by `leader`, which had heard of versions up to `heard`."""
         world = self._world
         if held.again_at is not None and heard < held.number:
             held = replace(held, at=held.again_at)
@@ -40,6 +46,25 @@ class Takeovers:
         passed = self._answered(held)
         if passed < wanted / RATES[1] - 0.001:  # by the fastest clock
             self._violate("takes over in time", f"{what}; the API server answered for {passed:.3f} s, not {wanted:g} s")
+        self._check_spared(Key(world.namespace_of_shard(shard), shard), held, leader, what)
+
+    def _check_spared(self, lease: Key, held: Held, leader: str, what: str) -> None:
+        """A shard that could not renew, as the leader found when it had run out, has its duration to come back."""
+        world = self._world
+        refused_at = world.poison.refused_at.get((lease, leader), float("-inf"))
+        ran_out_at = held.at + held.duration / RATES[0] + _SEEN_SECONDS  # by the slowest clock
+        # In an outage no lease runs out, and whoever has come to lead since knows nothing of what was refused.
+        led = world.hindrances.has_led_since(leader, held.at)
+        if not led or held.author == "user" or refused_at < ran_out_at:
+            return
+        # It is given that once: what was refused from later on may find it with that behind it.
+        if world.poison.refused_since[lease] > held.at + held.duration / RATES[1]:
+            return
+        if world.now < refused_at + _BEHIND_SECONDS:
+            return  # nothing is refused any more since the dry run was, by which the leader tells
+        passed = world.now - world.poison.passes_since[lease]
+        if passed < held.duration / RATES[1]:
+            self._violate("spares whom nobody let renew", f"{what}; it could be written again for {passed:.3f} s")
 
     def _answered(self, held: Held) -> float:
         """The longest that the API server answered in one go since a lease was renewed.

@@ -12,13 +12,25 @@ from copy import deepcopy
 from random import Random
 from typing import Final
 
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.objects import LEASES, Resource
 from tests.simulation.collecting import owner_uid
 from tests.simulation.poison import Refusal
 from tests.simulation.server import Service
 from tests.simulation.storage import Author, Doc, Version
 from tests.simulation.users import Users
-from tests.simulation.vocabulary import CLAIMED_BY, FAMILY, KEY, PIECES, PLAINS, POISONED, RING_OF, STRAY, WORKS, key_of
+from tests.simulation.vocabulary import (
+    CLAIMED_BY,
+    FAMILY,
+    KEY,
+    PIECES,
+    PLAINS,
+    POISONED,
+    RING_OF,
+    SHARDS_NAMESPACES,
+    STRAY,
+    WORKS,
+    key_of,
+)
 
 USER: Final = Author("user")
 
@@ -116,6 +128,24 @@ class Tampering:
             poison.refuse_all(resource, None)
 
         poison.mend_later(self._seconds(rng), mend)
+
+    def refuse_leases(self, rng: Random) -> None:
+        """Somebody's webhook refuses all writes of leases in a namespace of the shards', and spares the leader's."""
+        world, refusal, namespace = self._world, rng.choice(list(Refusal)), rng.choice(SHARDS_NAMESPACES)
+        keys = [each.key for each in world.storage.objects(LEASES) if each.key.namespace == namespace]
+        seconds = rng.uniform(0.3, 4.0) * world.timings.lease
+        world.note(f"writes of {len(keys)} leases for {seconds:.1f} s: {refusal.value}")
+        # Then shards that are back wait for nothing any more, and what others had is taken over a duration later.
+        world.hindrances.hinder(None, seconds + 3 * world.plan.shard_timings.lease)
+        for key in keys:
+            world.poison.refuse(LEASES, key, refusal)
+
+        def mend() -> None:
+            world.note("writes of leases pass again")
+            for key in keys:
+                world.poison.refuse(LEASES, key, None)
+
+        world.poison.mend_later(seconds, mend)
 
     def _poison_for_a_while(
         self,
@@ -240,6 +270,19 @@ class Tampering:
                 world.poison.mend_later(1.0, take_back)
 
         self._users.begin(relabel())
+
+    def name_the_gone(self, rng: Random) -> None:
+        """Past the webhook an object gets the name of a shard that has no Lease any more, from an old backup, say."""
+        resource = rng.choice((WORKS, PLAINS))
+        ring, found = RING_OF[resource], self._users.pick(resource, rng)
+        if found is None or self._world.poison.excuses(found) or not self._world.in_scope(ring, found.key.namespace):
+            return
+        self._world.note(f"{resource.plural} {found.key} gets the name of a shard that is gone")
+
+        def label(doc: Doc) -> None:
+            doc["metadata"]["labels"] = {**(doc["metadata"].get("labels") or {}), ring.shard: f"{ring.ring[:3]}-gone"}
+
+        self._edit(resource, found, label)
 
     # -- whole objects ---------------------------------------------------------------
 

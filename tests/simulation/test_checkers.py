@@ -134,12 +134,17 @@ async def test_an_owner_is_moved_under_a_hold_on_its_shards_lease_that_was_renew
 
 @pytest.mark.parametrize(
     ("torn", "waits", "broken"),
-    [(True, 1.0, []), (True, 20.0, ["two owners"]), (False, 1.0, ["two owners"])],
-    ids=["at once", "after its lease", "of its own accord"],
+    [
+        ("deleted", 1.0, []),
+        ("deleted", 20.0, ["two owners"]),
+        ("emptied", 1.0, ["two owners"]),
+        ("", 1.0, ["two owners"]),
+    ],
+    ids=["at once", "after its lease", "where that could be waited for", "of its own accord"],
 )
 @in_virtual_time
-async def test_whose_lease_a_user_has_emptied_may_meet_a_namesake_for_as_long_as_its_lease_lasts(
-    clock: VirtualClock, torn: bool, waits: float, broken: list[str]
+async def test_whose_lease_a_user_has_deleted_may_meet_a_namesake_for_as_long_as_its_lease_lasts(
+    clock: VirtualClock, torn: str, waits: float, broken: list[str]
 ) -> None:
     world = World(draw_plan(1), clock)
     owner = store(world, WORKS, {"namespace": OWNER.namespace, "name": OWNER.name, "labels": {FAMILY.shard: "fam-0"}})
@@ -149,9 +154,16 @@ async def test_whose_lease_a_user_has_emptied_may_meet_a_namesake_for_as_long_as
     spec = {"holderIdentity": "fam-0", "leaseDurationSeconds": 15}
     lease = world.storage.create(LEASES, {**kind, "spec": spec}, Author(first.process))
     world.checkers.began(first)
-    if torn:
-        lease = world.storage.replace(LEASES, lease, {**lease.doc, "spec": {"holderIdentity": ""}}, Author("user"))
-    world.storage.replace(LEASES, lease, {**lease.doc, "spec": {**spec, "renewTime": "later"}}, Author(second.process))
+    if torn == "emptied":
+        lease = world.storage.replace(
+            LEASES, lease, {**lease.doc, "spec": {**spec, "holderIdentity": ""}}, Author("user")
+        )
+    doc = {**lease.doc, "spec": {**spec, "renewTime": "later"}}
+    if torn == "deleted":
+        world.storage.delete(LEASES, lease.key, Author("user"), {})
+        world.storage.create(LEASES, doc, Author(second.process))
+    else:
+        world.storage.replace(LEASES, lease, doc, Author(second.process))
     world.checkers.began(second)
     await clock.sleep(waits)
     written = {**owner.doc, "spec": {"key": "b"}}

@@ -22,9 +22,13 @@ from shardsdk.protocol.ranges import (
     render_held,
 )
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.simulation.happenings import Happenings
+from tests.simulation.namesakes import Namesakes
 from tests.simulation.ranges.drawing import draw_ranges_plan
 from tests.simulation.ranges.liveness import RangeLiveness
+from tests.simulation.shards import ShardProcess
 from tests.simulation.storage import Author
+from tests.simulation.users import Users
 from tests.simulation.vocabulary import FAMILY, HASHES, WORKS, Doing
 from tests.simulation.world import World
 
@@ -99,6 +103,57 @@ async def test_one_that_was_given_back_or_left_to_a_successor_is_acquired_at_onc
     await clock.sleep(1.0)
     write_lease(world, NEW)
     assert broken(world) == []
+
+
+@pytest.mark.parametrize(("seconds", "rules"), [(1.0, ["waits for its namesake"]), (3.0, [])])
+@in_virtual_time
+async def test_one_that_somebody_has_emptied_is_not_acquired_before_it_would_have_run_out(
+    clock: VirtualClock, seconds: float, rules: list[str]
+) -> None:
+    world = make_world(clock)
+    write_lease(world, OLD)
+    await clock.sleep(1.0)
+    lease = world.storage.demand(LEASES, Key(world.namespace_of_shard("fam-0"), "fam-0"))
+    emptied = {**lease.doc, "spec": {**lease.doc["spec"], "holderIdentity": ""}}
+    world.storage.replace(LEASES, lease, emptied, Author("user"))
+    await clock.sleep(seconds)
+    write_lease(world, NEW)
+    assert broken(world) == rules
+
+
+@pytest.mark.parametrize(("holder", "instance"), [("", None), ("fam-0", "")])
+@pytest.mark.parametrize(("seconds", "rules"), [(1.0, ["releases when done"]), (3.0, [])])
+@in_virtual_time
+async def test_one_is_not_released_while_a_dead_process_may_have_a_write_executed(
+    clock: VirtualClock, seconds: float, rules: list[str], holder: str, instance: str | None
+) -> None:
+    world = make_world(clock)
+    write_lease(world, OLD)
+    doing = Doing("fam-0", OLD, WORKS, world.storage.demand(WORKS, WORK).uid, 1, fenced=True)
+    world.server.unanswered["its write"] = doing, 2.5
+    await clock.sleep(1.0)
+    write_lease(world, NEW, instance=OLD)
+    await clock.sleep(seconds)
+    write_lease(world, NEW, holder, instance)
+    assert [each for each in broken(world) if each.startswith("releases")] == rules
+
+
+@pytest.mark.parametrize("others", [False, True])
+@in_virtual_time
+async def test_a_pod_that_was_deleted_by_force_is_followed_at_its_end_if_it_was_the_last_of_its_ring(
+    clock: VirtualClock, *, others: bool
+) -> None:
+    world = make_world(clock)
+    old = world.start_shard("fam-0", FAMILY)
+    assert isinstance(old, ShardProcess)
+    if others:
+        start(world, "fam-1_1")
+    Namesakes(Happenings(world), Users(world))._end(old)
+    runs = [each for each in world.shards if each.running]
+    assert [each.identity for each in runs] == (["fam-1_1"] if others else ["fam-0_2"])
+    for each in runs:
+        if isinstance(each, ShardProcess):
+            each.kill()
 
 
 @pytest.mark.parametrize(("running", "rules"), [(True, ["one at work"]), (False, [])])

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.ranges.drawing import draw_ranges_plan
+from tests.simulation.ranges.drawing import EDITS, draw_ranges_plan
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import TIMINGS, draw_plan
-from tests.simulation.shards import timings_of
+from tests.simulation.shards import shortest_timings, timings_of
 from tests.simulation.vocabulary import Timings
 
 
@@ -33,6 +33,14 @@ def test_where_leases_differ_each_shard_has_its_own_which_is_renewed_in_the_same
     for name, each in drawn.items():
         assert each == timings_of(plan, name)
         assert each.lease == int(each.lease)
-        assert 3 <= each.lease <= plan.shard_timings.lease
+        assert 3 <= shortest_timings(plan).lease <= each.lease <= plan.shard_timings.lease
         assert each.renew / each.lease == pytest.approx(plan.shard_timings.renew / plan.shard_timings.lease)
-    assert timings_of(replace(plan, mixed=False), "fam-0") is plan.shard_timings
+    alike = replace(plan, mixed=False)
+    assert timings_of(alike, "fam-0") is shortest_timings(alike) is plan.shard_timings
+
+
+def test_leases_are_emptied_beside_a_namesake_only_where_nobody_edits_assignments() -> None:
+    plans = [draw_ranges_plan(seed) for seed in range(200)]
+    drawn = [whats for plan in plans if "empty_beside_namesake" in (whats := {each.what for each in plan.actions})]
+    assert drawn
+    assert not any(each & EDITS.keys() for each in drawn)

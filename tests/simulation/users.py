@@ -114,7 +114,10 @@ class Users:
         self.delete(LEASES, self._shard_lease(rng))
 
     def empty_lease(self, rng: Random) -> None:
-        lease = self._shard_lease(rng)
+        self.empty(self._shard_lease(rng))
+
+    def empty(self, lease: Version | None) -> None:
+        """Have a lease say that nobody holds it."""
         if lease is not None:
             self.patch(LEASES, lease, {"spec": {"holderIdentity": ""}})
 

@@ -15,6 +15,7 @@ from typing import Final
 from tests.simulation.scenarios import Scenario
 from tests.simulation.schedule import (
     BROKEN_SHARE,
+    RARE,
     SCENARIO_LEASES,
     WEIGHTS,
     Action,
@@ -29,6 +30,8 @@ from tests.simulation.schedule import (
 EDITS: Final = {"delete_assignment": 3, "spoil_assignment": 2, "name_anybody": 3, "claim_ranges": 2}
 #: What they do to leases.
 TEARS: Final = {"delete_lease": 2, "empty_lease": 2}
+#: And what is seldom that does so, too.
+_RARE_TEARS: Final = frozenset({"empty_beside_namesake"})
 #: What they do to rings: it breaks neither half.
 COVERS: Final = {"cover_others": 1}
 #: What happens besides, and how often in a run of mean length; drawn apart from all else.
@@ -44,7 +47,7 @@ BREAKABLE: Final = tuple(each for each in Broken if each is not Broken.WEBHOOK)
 #: tell; and what is drawn by itself.
 _BY_LABELS: Final = frozenset({
     "remove_label", "remove_both_labels", "remove_piece_label", "drain_by_hand", "relabel_by_hand", "webhook_down",
-    "adopt_piece", "stray_piece", "toggle_namespace", "delete_lease", "empty_lease",
+    "adopt_piece", "stray_piece", "toggle_namespace", "delete_lease", "empty_lease", "name_the_gone",
 })  # fmt: skip
 
 
@@ -80,7 +83,9 @@ def draw_ranges_plan(
         spread = by_hand is not EDITS and Random(f"ranges/spread/{seed}").random() < SPREAD_SHARE
         edits = by_hand is not TEARS and not spread
         twins = spread and Random(f"ranges/twins/{seed}").random() < TWINS_SHARE
-        more = [*draw_rare(seed, begins, ends_at), *_draw_besides(seed, begins, ends_at, edits=edits)]
+        kept = RARE.keys() - _BY_LABELS - (frozenset() if by_hand is TEARS else _RARE_TEARS)
+        more = [each for each in draw_rare(seed, begins, ends_at) if each.what in kept]
+        more += _draw_besides(seed, begins, ends_at, edits=edits)
         more += _draw_twins(seed, begins, ends_at) if twins else ()
         actions = sorted([*actions, *more], key=lambda action: action.at)
     return replace(
