@@ -96,7 +96,10 @@ def _remedy(resource: Resource, listed: list[str], install: str) -> str:
         return f"install its CustomResourceDefinition: {install}"
     if near := difflib.get_close_matches(resource.plural, listed, 1, _LIKENESS):
         return f"it has {near[0]}: is the plural of {resource.kind} right?"
-    remedy = f"install what brings it, or correct group and plural of {resource.kind}"
+    remedy = (
+        "install what brings it (a CustomResourceDefinition, as a rule),"
+        f" or correct group and plural of {resource.kind}"
+    )
     if listed and resource.group:
         remedy += f" ({resource.api_version} has {', '.join(sorted(listed)[:MAX_NAMED])})"
     return remedy

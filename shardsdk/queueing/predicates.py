@@ -187,6 +187,10 @@ def check_predicate(predicate: Any) -> None:
     """Raises: ConfigurationError for what would say yes to every change, because it says something else than yes or no.
 
     That is a function that would have to be awaited, one with a `yield`, or one that only makes a predicate.
+
+    >>> check_predicate(any_of)
+    Traceback (most recent call last):
+    shardsdk.errors.ConfigurationError: any_of makes a predicate, and is none itself: call it, as in when=any_of(…)
     """
     check_plain(predicate, "a predicate (when=…)")
     check_no_generator(predicate)

@@ -139,8 +139,8 @@ async def test_a_cluster_that_has_everything_has_no_problems() -> None:
         (
             SERVED,
             Resource("cert-manager.io", "v1", "certificates", "Certificate"),
-            "the API server does not know certificates.cert-manager.io; install what brings it, or correct group and"
-            " plural of Certificate",
+            "the API server does not know certificates.cert-manager.io; install what brings it (a"
+            " CustomResourceDefinition, as a rule), or correct group and plural of Certificate",
         ),
         (
             SERVED,
