@@ -179,7 +179,7 @@ class Refusals:
         """Raises: Invalid, where this very patch of the object as it is was undone a moment ago.
 
         Whoever undoes it, and writes something into it each time, would be answered by another patch each time.  Of
-        another patch that says nothing, nor of any once the object's shard is gone: it waits for that one.
+        another patch that says nothing, nor of the first one once the object's shard is gone, which that waits for.
         """
         last = self._refused.get(_key_of(resource, meta))
         if last is not None and last.undone == again:

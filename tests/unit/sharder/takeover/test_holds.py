@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from sharder.takeover.controller import TakeoverController
 from sharder.takeover.fences import ShardHold, join
 from sharder.takeover.lease_client import LeaseWriter
 from sharder.takeover.records import Record, Records
@@ -62,6 +65,18 @@ async def acquired(stage: Stage, record: Record) -> Lease:
 
 async def read(stage: Stage) -> Lease:
     return await stage.api.get(LEASES, "one", SHARDS, model=Lease)
+
+
+@asynccontextmanager
+async def holding_one(clock: VirtualClock) -> AsyncIterator[tuple[Stage, TakeoverController]]:
+    """A stage with shard two, and a controller that holds the lease which shard one has left."""
+    stage = make_stage(clock)
+    stage.set_up(ring(), "two")
+    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
+    async with controlling(stage, FakeWork(left={"one"})) as controlled:
+        controller = controlled.controller
+        await stage.until(lambda: controller.fence_for("one") is not None)
+        yield stage, controller
 
 
 @in_virtual_time
@@ -126,12 +141,7 @@ async def test_a_hold_on_one_lease_of_a_name_is_none_while_a_shard_may_count_on_
     clock: VirtualClock,
 ) -> None:
     """A shard of that name has started in another namespace, and somebody has deleted the Lease that it holds."""
-    stage = make_stage(clock)
-    stage.set_up(ring(), "two")
-    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
-    async with controlling(stage, FakeWork(left={"one"})) as controlled:
-        controller = controlled.controller
-        await stage.until(lambda: controller.fence_for("one") is not None)
+    async with holding_one(clock) as (stage, controller):
         stage.start("one", "elsewhere")
         renewed_at = clock.monotonic()
         await stage.pass_time(0.5)
@@ -145,12 +155,7 @@ async def test_a_hold_on_one_lease_of_a_name_is_none_while_a_shard_may_count_on_
 @in_virtual_time
 async def test_a_hold_that_is_given_back_to_a_name_that_lives_elsewhere_bars_nobody(clock: VirtualClock) -> None:
     """What has the name is that shard's from then on; when that ends, too, it is moved at once."""
-    stage = make_stage(clock)
-    stage.set_up(ring(), "two")
-    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
-    async with controlling(stage, FakeWork(left={"one"})) as controlled:
-        controller = controlled.controller
-        await stage.until(lambda: controller.fence_for("one") is not None)
+    async with holding_one(clock) as (stage, controller):
         stage.start("one", "elsewhere")
         await stage.until(lambda: stage.holder("one") == "")
         await stage.pass_time(1)
@@ -182,12 +187,7 @@ async def test_of_a_name_with_two_leases_both_are_renewed_or_there_is_no_hold(cl
 @in_virtual_time
 async def test_a_hold_ends_when_the_shard_is_seen_to_have_taken_its_lease_back(clock: VirtualClock) -> None:
     """By hand, for example: by this leader's clock the hold would go on, and the shard works already."""
-    stage = make_stage(clock)
-    stage.set_up(ring(), "two")
-    stage.create(LEASES, lease(clock, "one", holder="", duration=1), SHARDS)
-    async with controlling(stage, FakeWork(left={"one"})) as controlled:
-        controller = controlled.controller
-        await stage.until(lambda: controller.fence_for("one") is not None)
+    async with holding_one(clock) as (stage, controller):
         fence = controller.fence_for("one")
         assert fence is not None
         assert fence.remaining() > 5

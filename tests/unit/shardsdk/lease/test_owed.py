@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shardsdk.lease.shardlease import ShardLease
-from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, NOWHERE
+from shardsdk.protocol.ranges import EVERYWHERE, HELD_RANGES_ANNOTATION, NOWHERE, HashRanges
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.processes import Process
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -17,12 +17,14 @@ from tests.ranges_rig import HIGH, LOW, Member, RangesWorld
 DURATION = 15.0
 
 
-async def crash(rig: Rig, lease: ShardLease) -> None:
-    """Hold the lease for a while, and die amid that."""
+async def crash(rig: Rig, lease: ShardLease, ranges: HashRanges | None = None, seconds: float = 20) -> None:
+    """Hold the lease for some seconds, saying that it holds `ranges` (`None`: nothing of any), and die amid that."""
     process = Process("before")
     process.start(stay(lease))
     await rig.until(lambda: lease.fence.remaining() > 0)
-    await asyncio.sleep(20)
+    if ranges is not None:
+        lease.hold_ranges(ranges, 1)
+    await asyncio.sleep(seconds)
     process.kill()
 
 
@@ -149,13 +151,7 @@ async def test_who_takes_its_ring_for_one_by_labels_says_what_is_owed_so_long_an
 ) -> None:
     """Else the sharder would leave it what it had, and nobody would work there."""
     rig = Rig(clock)
-    before = rig.shard()
-    process = Process("before")
-    process.start(stay(before))
-    await rig.until(lambda: before.fence.remaining() > 0)
-    before.hold_ranges(LOW, 1)
-    await asyncio.sleep(5)
-    process.kill()
+    await crash(rig, rig.shard(), LOW, 5)
     async with rig.shard(ranges=by_ranges) as lease:
         until = lease.fence.owed_until
         while clock.monotonic() < until:
@@ -170,13 +166,7 @@ async def test_who_takes_its_ring_for_one_by_labels_says_what_is_owed_so_long_an
 @in_virtual_time
 async def test_who_takes_it_so_and_ends_meanwhile_leaves_it_said(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    before = rig.shard()
-    process = Process("before")
-    process.start(stay(before))
-    await rig.until(lambda: before.fence.remaining() > 0)
-    before.hold_ranges(LOW, 1)
-    await asyncio.sleep(5)
-    process.kill()
+    await crash(rig, rig.shard(), LOW, 5)
     async with rig.shard(ranges=True) as lease:
         lease.settle_first(lambda: asyncio.sleep(6))  # a write of its own has no answer yet
     found = rig.lease()
