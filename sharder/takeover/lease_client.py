@@ -18,12 +18,12 @@ from msgspec import json
 from sharder.core.shards import State
 from sharder.takeover.records import NEVER, Record
 from shardsdk.errors import (
+    ApiError,
     BadRequest,
     ConnectionFailed,
     FenceClosed,
     Forbidden,
     Invalid,
-    MethodNotAllowed,
     NotFound,
     RetryRule,
     ShardingError,
@@ -101,8 +101,8 @@ class LeaseWriter:
     async def may_acquire(self, record: Record, lease: Lease, seconds: float) -> bool:
         """Find out whether the API server would let us become the holder; False: we are not, whatever it says.
 
-        A policy may refuse dry runs alone, so once in a duration in which each was refused the write itself tells: then
-        we may be.  Raises: as `acquire`, where it would not.
+        Dry runs alone may fail, so once in a duration in which each did the write itself tells: then we may be.
+        Raises: as `acquire`, where it would not.
         """
         meta, now = lease.metadata, self._clock.monotonic()
         try:
@@ -112,12 +112,13 @@ class LeaseWriter:
                 timeout_seconds=REQUEST_SECONDS,
             )  # fmt: skip
         except ShardingError as error:
-            if _was_overtaken(record, meta.resource_version, error):
-                return False
+            overtaken = _was_overtaken(record, meta.resource_version, error)
             # The write goes right behind a dry run, or it might be the first to pass once nothing is refused any more.
-            # One without answer says nothing of the moment.
-            refused = isinstance(error, Forbidden | Invalid | BadRequest | MethodNotAllowed)
-            if not refused or not record.is_real_try_due(now, lease.duration_seconds):
+            # One without answer says nothing of the moment; an answer does, and so does a conflict on and on.
+            answered = isinstance(error, ApiError) and (record.behind or not overtaken)
+            if not answered or not record.is_real_try_due(now, lease.duration_seconds):
+                if overtaken:
+                    return False
                 raise
             return await self.acquire(record, lease, seconds)
         record.behind, record.refused = False, None

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from shardsdk.errors import BadRequest, Conflict, ConnectionFailed, Forbidden, Invalid, ServerError, ShardingError
+from shardsdk.errors import (
+    BadRequest,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    ServerError,
+    ShardingError,
+    TooManyRequests,
+)
 from shardsdk.kube.api import Operation, RawRequest
 from shardsdk.protocol.labels import LEASE_STATE_LABEL
 from shardsdk.testing.memoryapi import MemoryApi
@@ -212,6 +221,9 @@ class NoDryRuns(Refusing):
     [
         BadRequest("admission webhook does not support dry run", status=400),
         Forbidden("a policy refuses dry runs", status=403),
+        ServerError("failed calling webhook", status=500),
+        TooManyRequests("not so many dry runs", status=429),
+        Conflict("a webhook takes no dry runs for the time being", status=409),
     ],
 )
 @in_virtual_time
