@@ -150,6 +150,7 @@ class _Service:
             self._replica.cache.view, self._api, clock=self._clock,
             on_outcome=metrics.webhook_answered,
             on_assigned=lambda ring, resource: metrics.resource(ring, resource).assignments.inc(),
+            on_not_served=self._replica.cache.resolve_again,
             account=lambda: self._account.name, limits=Limits.within(self._config.webhook.config.timeout_seconds),
         )  # fmt: skip
         published.on_change(self._replica.webhook_changed)

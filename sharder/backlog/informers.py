@@ -109,6 +109,11 @@ class FilteredInformer:
     def __len__(self) -> int:
         return sum(len(each.store) for each in self._reflectors)
 
+    @property
+    def watches(self) -> int:
+        """How many it takes."""
+        return len(self._watches)
+
     def begin(self, tasks: asyncio.TaskGroup, wanted: Filter) -> None:
         """Begin, or begin anew; the initial events of what is begun are exactly what is selected now."""
         before = self.filter
@@ -299,6 +304,11 @@ class Informers:
 
     def __len__(self) -> int:
         return sum(map(len, self._each.values()))
+
+    @property
+    def watches_beside(self) -> int:
+        """Watches beside one for each: those of single namespaces."""
+        return sum(max(informer.watches - 1, 0) for informer in self._each.values())
 
     def find(self, key: ItemKey) -> SlimObject | None:
         """The object as they show it; `None`: none of them holds it."""

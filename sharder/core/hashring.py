@@ -21,36 +21,35 @@ from xxhash import xxh64_intdigest
 #: Tokens a shard has on the ring. Measured with many objects: the fullest shard holds 1.03 (3 shards), 1.05 (10),
 #: 1.10 (50) times the mean; docs/concepts.md has it for fewer. 50 shards build in 40 ms, half of it when one joins.
 TOKENS_PER_SHARD: Final = 1024
-#: Shards whose tokens are remembered (8 KiB each), so that a join or leave hashes only the newcomer.
-CACHED_SHARDS: Final = 128
+#: Shards whose tokens are remembered (8 KiB each), so that a join or leave hashes only the newcomer.  Of more all are
+#: hashed each time: names that are asked for in turn push each other out.
+CACHED_SHARDS: Final = 1024
 
 
 class HashRing:
     """An immutable ring over shard names; equal when made of the same names and tokens."""
 
-    __slots__ = ("_hashes", "_owners", "names", "tokens")
+    __slots__ = ("_built", "names", "tokens")
 
     def __init__(self, names: Iterable[str], tokens: int = TOKENS_PER_SHARD) -> None:
         self.names: Final = frozenset(names)
         self.tokens: Final = tokens
-        by_hash: dict[int, str] = {}
-        hashes: list[int] = []
-        # Backwards, so that of two equal hashes the smaller name stays.
-        for name in sorted(self.names, reverse=True):
-            shard_hashes = _token_hashes(name, tokens)
-            by_hash.update(dict.fromkeys(shard_hashes, name))
-            hashes += shard_hashes
-        # Sorting sorted runs is a merge. Equal hashes stay twice, with one owner.
-        hashes.sort()
-        self._hashes: Final = array("Q", hashes)
-        self._owners: Final = [by_hash[value] for value in self._hashes]
+        #: The tokens in order, and the shard of each; made when somebody asks for the first time, since leases come by
+        #: the hundred, each makes another ring, and most of these nobody asks.
+        self._built: tuple[array[int], list[str]] | None = None
 
     def owner(self, key: str | bytes) -> str | None:
         """The shard of `key`: that of the first token at or after its hash; `None` when the ring is empty."""
-        if not self._owners:
+        hashes, owners = self._places()
+        if not owners:
             return None
-        position = bisect_left(self._hashes, xxh64_intdigest(key.encode() if isinstance(key, str) else key))
-        return self._owners[position if position < len(self._owners) else 0]
+        position = bisect_left(hashes, xxh64_intdigest(key.encode() if isinstance(key, str) else key))
+        return owners[position if position < len(owners) else 0]
+
+    def _places(self) -> tuple[array[int], list[str]]:
+        if self._built is None:
+            self._built = _build(self.names, self.tokens)
+        return self._built
 
     def __len__(self) -> int:
         return len(self.names)
@@ -63,6 +62,20 @@ class HashRing:
 
     def __repr__(self) -> str:
         return f"HashRing({sorted(self.names)}, tokens={self.tokens})"
+
+
+def _build(names: frozenset[str], tokens: int) -> tuple[array[int], list[str]]:
+    by_hash: dict[int, str] = {}
+    hashes: list[int] = []
+    # Backwards, so that of two equal hashes the smaller name stays.
+    for name in sorted(names, reverse=True):
+        shard_hashes = _token_hashes(name, tokens)
+        by_hash.update(dict.fromkeys(shard_hashes, name))
+        hashes += shard_hashes
+    # Sorting sorted runs is a merge. Equal hashes stay twice, with one owner.
+    hashes.sort()
+    ordered = array("Q", hashes)
+    return ordered, [by_hash[value] for value in ordered]
 
 
 @lru_cache(maxsize=CACHED_SHARDS)

@@ -92,6 +92,7 @@ class Summary:
     which shards like that were told of before this leader, which does not know of any yet.
     `remarks`: what else is to be known of Leases, in words with what to do.
     `waiting`: what is new on the list and waits for rights; `settled` and the rest are without it.
+    `watches_beside`: watches beside one for each resource and kind, where namespaces are watched one by one.
     """
 
     settled: bool = False
@@ -115,6 +116,7 @@ class Summary:
     shards_before: tuple[ConditionReason, str] | None = None
     joining: dict[GroupResource, int] = field(default_factory=dict)
     waiting: tuple[GroupResource, ...] = ()
+    watches_beside: int = 0
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""

@@ -97,7 +97,7 @@ class LabelAssignment:
         if excluded_by_name(ring) is not None or namespaces.covered(ring, before) == namespaces.covered(ring, after):
             return
         if self._placement is not None:
-            self._placement.namespace_changed(name)
+            self._placement.namespace_changed(name, gone=after is None)
         else:  # it is being made anew, and its watches go on
             self._ground.backlog.unsettled_namespaces.add(name)
         self._tell_changed()

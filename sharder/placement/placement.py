@@ -114,14 +114,16 @@ class Placement:
         self.backlog.informers.restart()
         self._families.restart()
 
-    def namespace_changed(self, namespace: str) -> None:
-        """A namespace came into the ring's scope or left it."""
-        self.backlog.unsettled_namespaces.add(namespace)
+    def namespace_changed(self, namespace: str, *, gone: bool = False) -> None:
+        """A namespace came into the ring's scope or left it; `gone`: it was deleted, and before it all that it had."""
+        if not gone:
+            self.backlog.unsettled_namespaces.add(namespace)
         if not self.scope.covers(namespace):
             for key in self.backlog.leave(namespace):
                 self._transit.leave(key)
         self.backlog.informers.follow()
-        self.resync.namespace_changed(namespace)
+        if not gone:  # else there is nothing to go through, and the rest stays as it is
+            self.resync.namespace_changed(namespace)
 
     async def run(self) -> None:
         """Place until cancelled."""

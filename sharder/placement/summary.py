@@ -31,6 +31,7 @@ def summarize(placement: Placement, now: float) -> Summary:
         clean_since=resync.clean_since,
         refused=not settled and placement.writer.refusals.any_lately(now),
         joining=joining,
+        watches_beside=informers.watches_beside,
     )  # fmt: skip
 
 

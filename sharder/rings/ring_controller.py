@@ -305,7 +305,9 @@ class RingController:
             pause = await self._webhook.apply(granted)
             if pause is not None:
                 self._queue.add_after(self.name, pause)
-        failure = self._webhook.trouble or self._deps.watch_count.judge(self.name)
+        failure = self._webhook.trouble or self._deps.watch_count.judge(
+            self.name, self._assignment.summarize().watches_beside
+        )
         if not (self._waiting or ring.unanswered) and self._webhook.trouble is None:
             # Else ours does not cover all that another sharder's does.
             failure = await self._remove_rival(ring) or failure

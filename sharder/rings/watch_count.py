@@ -17,11 +17,19 @@ class WatchCount:
     def __init__(self, cache: RingCache) -> None:
         self._cache = cache
         self._near = False
+        #: By ring, the watches that it has beside one for each resource and kind.
+        self._beside: dict[str, int] = {}
 
-    def judge(self, ring: str) -> str | None:
-        """What is wrong, looked at on behalf of `ring`; `None`: there is room for all."""
-        limit = CONNECTIONS[Lane.STREAMS]
-        streams = count_streams(each.resolved for each in self._cache.all() if each.resolved is not None)
+    def judge(self, ring: str, beside: int) -> str | None:
+        """What is wrong, looked at on behalf of `ring`; `None`: there is room for all.
+
+        `beside`: the watches that it has, for single namespaces, beside one for each resource and kind.
+        """
+        limit, rings = CONNECTIONS[Lane.STREAMS], self._cache.all()
+        self._beside[ring] = beside
+        self._beside = {each.name: self._beside.get(each.name, 0) for each in rings}
+        streams = count_streams(each.resolved for each in rings if each.resolved is not None)
+        streams += sum(self._beside.values())
         near = is_near(streams, limit)
         if near and not self._near:
             extra = {"ring": ring, "watches": streams, "limit": limit}

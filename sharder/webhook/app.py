@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 _PREFIX: Final = webhook_path("")
 #: An error that repeats with every request is told this often; the metric counts all.
 COMPLAINT_SECONDS: Final = 10.0
+#: A ring is looked up again at most this often because the owner of a child is not served as it has it.
+LOOK_UP_SECONDS: Final = 10.0
 #: What becomes of an object whose review is refused.
 CONSEQUENCE: Final = "passes without a shard label and is left to placement"
 _JSON: Final = b"application/json"
@@ -90,6 +92,7 @@ def build_app(
     clock: Clock,
     on_outcome: Callable[[str, str, float], None] = lambda ring, outcome, seconds: None,
     on_assigned: Callable[[str, GroupResource], None] = lambda ring, resource: None,
+    on_not_served: Callable[[str], None] = lambda ring: None,
     account: Callable[[], str] = lambda: "",
     limits: Limits | None = None,
 ) -> AdmissionApp:
@@ -98,10 +101,13 @@ def build_app(
     `views` gives a ring's newest snapshot (`None`: no such ring). `on_outcome`
     gets ring name, outcome and seconds of every request; the name is empty when
     there is no such ring, so that callers cannot invent metrics. `on_assigned`
-    gets every assignment that is not a dry run. `account` gives the user name
+    gets every assignment that is not a dry run. `on_not_served` gets the name of a ring
+    of which owners are not served as it was looked up. `account` gives the user name
     under which the sharder writes (empty: not known).
     """
-    return AdmissionApp(_Endpoint(views, api, clock, limits or Limits(), on_outcome, on_assigned, account))
+    return AdmissionApp(
+        _Endpoint(views, api, clock, limits or Limits(), on_outcome, on_assigned, on_not_served, account)
+    )
 
 
 class AdmissionApp:
@@ -171,6 +177,7 @@ class _Endpoint:
         limits: Limits,
         on_outcome: Callable[[str, str, float], None],
         on_assigned: Callable[[str, GroupResource], None],
+        on_not_served: Callable[[str], None],
         account: Callable[[], str],
     ) -> None:
         self._views = views
@@ -178,8 +185,10 @@ class _Endpoint:
         self._clock = clock
         self._on_outcome = on_outcome
         self._on_assigned = on_assigned
+        self._on_not_served = on_not_served
         self._bodies = BodyReader(limits.review_bytes, limits.held_bytes, limits.body_seconds, CONSEQUENCE)
         self._owners = OwnerReader(api, limits.owner_reads, limits.owner_seconds)
+        self._look_ups = AtMostEvery(LOOK_UP_SECONDS)
         #: By outcome and ring; names that are no ring's have one place together, under "".
         self._complaints = AtMostEvery(COMPLAINT_SECONDS)
 
@@ -230,6 +239,9 @@ class _Endpoint:
             answer = await self._place(view, review, body)
         except OwnerUnread as error:
             self._complain(Trouble.OWNER_UNREAD, ring, str(error), review)
+            if error.not_served and self._look_ups.passes(self._clock.monotonic(), ring):
+                # The leader's watches show that a version is gone; a replica that does not lead has none of them.
+                self._on_not_served(ring)
             return unchanged, Trouble.OWNER_UNREAD
         except Exception as error:
             logger.exception("admission failed", extra={"ring": ring, **_where(review), "error": repr(error)})

@@ -9,13 +9,20 @@ from __future__ import annotations
 import asyncio
 
 from sharder.core.admission import NeedOwner
-from shardsdk.errors import ShardingError
+from shardsdk.errors import NotServed, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.protocol.objects import PartialObject
 
 
 class OwnerUnread(ShardingError):
-    """The owner could not be read in time; its child passes unlabelled."""
+    """The owner could not be read in time; its child passes unlabelled.
+
+    `not_served`: its type is not served, or not in the version that was looked up.
+    """
+
+    def __init__(self, message: str, *, not_served: bool = False) -> None:
+        super().__init__(message)
+        self.not_served = not_served
 
 
 class OwnerReader:
@@ -38,4 +45,4 @@ class OwnerReader:
         except TimeoutError:
             raise OwnerUnread(f"owner {owner} not read within {self._seconds:g} s") from None
         except ShardingError as error:
-            raise OwnerUnread(f"owner {owner} not read: {error}") from error
+            raise OwnerUnread(f"owner {owner} not read: {error}", not_served=isinstance(error, NotServed)) from error

@@ -156,7 +156,7 @@ class Sharder:
         app = build_app(
             self.replica.cache.view, self.api, clock=self._clock, on_outcome=self._count,
             on_assigned=lambda ring, resource: self.telemetry.metrics.resource(ring, resource).assignments.inc(),
-            account=lambda: self.account.name,
+            on_not_served=self.replica.cache.resolve_again, account=lambda: self.account.name,
         )  # fmt: skip
         server = WebhookServer(
             app, self.certificates.published, clock=self._clock, address=Address(LOOPBACK, self.port)

@@ -313,8 +313,8 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "NAMESPACES_STAND_STILL": Fault(
         "what has no shard is watched in every namespace that the ring covers, also in those that come",
         "sharder.placement.placement",
-        "        self.backlog.informers.follow()\n        self.resync.namespace_changed(namespace)",
-        "        self.resync.namespace_changed(namespace)",
+        "        self.backlog.informers.follow()\n        if not gone:",
+        "        if not gone:",
         NAMESPACES,
     ),
     "MANY_NAMESPACES": Fault(

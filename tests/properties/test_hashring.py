@@ -78,8 +78,9 @@ def test_the_fullest_shard_is_near_the_mean(shards: int, bound: float) -> None:
     # The part of the hash space that a shard owns, not a sample of keys.
     ring = HashRing(f"shard-{index}" for index in range(shards))
     shares: Counter[str] = Counter()
-    previous = ring._hashes[-1] - 2**64
-    for position, owner in zip(ring._hashes, ring._owners, strict=True):
+    hashes, owners = ring._places()
+    previous = hashes[-1] - 2**64
+    for position, owner in zip(hashes, owners, strict=True):
         shares[owner] += position - previous
         previous = position
     assert sum(shares.values()) == 2**64

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharder.core import hashring
 from sharder.core.decisions import Target
 from sharder.core.hashring import HashRing
 from sharder.core.membership import Membership, NotNow, build, counts_the_same
@@ -249,3 +252,20 @@ def test_what_makes_another_membership_is_noticed(other: Lease) -> None:
     assert build([before], {"a"}) != build([other], {"a"})
     assert not counts_the_same(before, other)
     assert counts_the_same(before, lease("a", "a", seconds=30))
+
+
+def test_leases_that_come_one_after_the_other_are_hashed_once_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    hash_tokens = hashring._token_hashes
+
+    def note(name: str, tokens: int) -> array[int]:
+        hashed.append(name)
+        return hash_tokens(name, tokens)
+
+    monkeypatch.setattr(hashring, "_token_hashes", note)
+    names, membership = [f"shard-{number}" for number in range(20)], Membership()
+    for count in range(1, len(names) + 1):
+        membership = build([lease(name, name) for name in names[:count]], set(names), membership)
+    assert hashed == [], "of 20 rings 19 were never asked"
+    assert membership.target("/Secret/default/one") == membership.target("/Secret/default/one")
+    assert sorted(hashed) == sorted(names)

@@ -36,6 +36,7 @@ CHANGED: dict[str, Any] = {
     "shards_before": (ConditionReason.NOBODY_READY, "nobody"),
     "joining": {SECRETS: 1},
     "waiting": (SECRETS,),
+    "watches_beside": 1,
 }
 #: What the status does not say: when to look again, and since when.
 UNTOLD: dict[str, Any] = {"at_rest": True, "clean_since": 1.0}

@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from sharder.backlog.informers import MAX_NAMESPACES
-from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES
+from shardsdk.kube.sessions import CONNECTIONS, Lane
+from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import ALONE, LABELS, OWNERS, Stage, leading, make_stage, ring, thing
@@ -163,3 +166,52 @@ async def test_a_ring_of_all_namespaces_watches_all_at_once(clock: VirtualClock)
     async with leading(stage):
         await placed(stage, "first", "default")
         assert api.now == {None}
+
+
+@in_virtual_time
+async def test_each_namespace_that_is_watched_counts_as_a_watch(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONNECTIONS, Lane.STREAMS, 9)
+    # 4 of the leader itself, and what has no shard, is stranded or drains: each of the latter is watched once.
+    stage, _ = stage_with(clock, "a", "b", "c", namespaceSelector=OURS)
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        assert stage.condition("Ready") == "True"
+        add_namespace(stage, "d")
+        await stage.until(lambda: stage.condition("Ready") == "False")
+        conditions = stage.server.get(CLUSTERRINGS, "ring", None)["status"]["conditions"]
+        assert "the rings together take 10 watches, and a leader holds 9 at most" in str(conditions)
+        set_team(stage, "d", "theirs")
+        await stage.until(lambda: stage.condition("Ready") == "True")
+
+
+class PassesApi(MemoryApi):
+    """A connection that knows how often owners with a shard were gone through."""
+
+    passes = 0
+
+    async def stream(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        self.passes += resource == OWNERS
+        async for batch in super().stream(resource, *args, **more):
+            yield batch
+
+
+@in_virtual_time
+async def test_nothing_is_gone_through_for_a_namespace_that_was_deleted(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=PassesApi)
+    assert isinstance(stage.api, PassesApi)
+    names = [f"preview-{number}" for number in range(MAX_NAMESPACES + 2)]
+    for name in names:
+        add_namespace(stage, name)
+    stage.set_up(ring(ALONE, namespaceSelector=OURS), "one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.pass_time(30)
+        before = stage.api.passes
+        for name in names[1:]:
+            stage.server.delete(NAMESPACES, name, None)
+            await stage.pass_time(5)
+            assert stage.condition("Settled") == "True"
+        assert stage.api.passes == before
+        await placed(stage, "after", names[0])

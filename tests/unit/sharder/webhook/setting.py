@@ -52,6 +52,7 @@ class Setting:
     outcomes: list[tuple[str, str]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     assigned: list[tuple[str, GroupResource]] = field(default_factory=list)
+    not_served: list[str] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
     account: str = ""
 
@@ -62,6 +63,7 @@ class Setting:
             clock=self.clock,
             on_outcome=self.note,
             on_assigned=lambda ring, resource: self.assigned.append((ring, resource)),
+            on_not_served=self.not_served.append,
             account=lambda: self.account,
             limits=self.limits,
         )

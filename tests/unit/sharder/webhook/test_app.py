@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharder.webhook.app import COMPLAINT_SECONDS, Limits
-from shardsdk.errors import ConnectionFailed, Forbidden
+from sharder.webhook.app import COMPLAINT_SECONDS, LOOK_UP_SECONDS, Limits
+from shardsdk.errors import ConnectionFailed, Forbidden, NotServed
 from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
 from tests.unit.sharder.webhook.reviews import (
     CONFIGMAPS,
@@ -93,6 +93,20 @@ async def test_an_error_while_the_owner_is_read_lets_the_child_pass(
         "checksum", "configmaps", "default", "kid",
     ]  # fmt: skip
     assert str(error) in (told.get("reason") or told["error"])
+
+
+@pytest.mark.parametrize("error", [NotServed("404 page not found", status=404), ConnectionFailed("no answer")])
+async def test_a_ring_is_looked_up_again_whose_owners_are_not_served_as_it_has_them(error: Exception) -> None:
+    setting, is_gone = Setting(owners=Owners(error)), isinstance(error, NotServed)
+    app = setting.build()
+    for _ in range(3):
+        reply = await call(app, review(CONFIGMAPS, child()))
+        assert reply.response["allowed"] is True
+    assert setting.outcomes == [("checksum", "owner_unread")] * 3
+    assert setting.not_served == ["checksum"] * is_gone, "as often as callers ask would be a load"
+    setting.clock.jump(timedelta(seconds=LOOK_UP_SECONDS))
+    await call(app, review(CONFIGMAPS, child()))
+    assert setting.not_served == ["checksum"] * 2 * is_gone
 
 
 async def test_an_owner_that_is_not_read_in_time_lets_the_child_pass() -> None:
