@@ -83,10 +83,10 @@ def render_roles(
     if form == "json":
         listed = {"apiVersion": "v1", "kind": "List", "items": documents}
         return msgspec.json.format(msgspec.json.encode(listed), indent=2).decode() + "\n"
-    import yaml
+    from shardsdk.commands.rendering import render
 
     comments = "".join(_not_granted(ring.name, _labelled(ring, status)) for ring, status in rings)
-    return comments + str(yaml.safe_dump_all(documents, sort_keys=False))
+    return comments + render(documents)
 
 
 def _labelled(ring: RingSpec, status: Mapping[str, Any]) -> tuple[GroupResource, ...]:

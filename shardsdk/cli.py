@@ -126,9 +126,9 @@ def rbac(
         watch_namespace=watch_namespace,
         by_ranges=assignment == BY_RANGES,
     )
-    import yaml
+    from shardsdk.commands.rendering import render
 
-    sys.stdout.write(yaml.safe_dump_all(shard_role(role), sort_keys=False))
+    sys.stdout.write(render(shard_role(role)))
 
 
 @command.command(

@@ -15,6 +15,7 @@
     │   ├── MethodNotAllowed    405                                     NEVER
     │   ├── AlreadyExists       409, reason AlreadyExists               REFRESH
     │   ├── Conflict            409                                     REFRESH
+    │   │   └── FieldConflict   409 to an apply: another owner's field  BACKOFF
     │   ├── Gone                410                                     REFRESH
     │   ├── Invalid             422                                     NEVER
     │   ├── TooManyRequests     429                                     BACKOFF
@@ -47,6 +48,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "FenceClosed",
+    "FieldConflict",
     "Forbidden",
     "Gone",
     "Invalid",
@@ -169,6 +171,12 @@ class Conflict(ApiError):
     """409: the object has changed since it was read."""
 
     retry = RetryRule.REFRESH
+
+
+class FieldConflict(Conflict):
+    """409: an apply names fields that another field owner has otherwise; no newer copy changes that."""
+
+    retry = RetryRule.BACKOFF
 
 
 class AlreadyExists(ApiError):

@@ -22,7 +22,7 @@ import yaml
 
 from shardsdk.admission.certmanager import Issuer, render_certificate
 from shardsdk.commands.manifests import SHARDER_VERBS, Deployed
-from shardsdk.commands.rendering import render
+from shardsdk.commands.rendering import render, render_scalar
 from shardsdk.commands.workload import RESOURCES, workload
 from shardsdk.errors import ConfigurationError
 
@@ -267,24 +267,24 @@ def _ring(opened: Deployed) -> str:
 
 def _about(whole: Deployed, image: re.Match[str]) -> str:
     version = image["tag"] or "latest"
-    return _CHART.format(name=whole.pods.name, version="0.1.0", app_version=_scalar(version))
+    return _CHART.format(name=whole.pods.name, version="0.1.0", app_version=render_scalar(version))
 
 
 def _values(whole: Deployed, image: re.Match[str]) -> str:
     text = _VALUES.format(
         what="each is a shard" if whole.pods.sharded else "one leads, the others wait",
         replicas=whole.pods.replicas,
-        args=_scalar(list(whole.pods.args)),
+        args=render_scalar(list(whole.pods.args)),
         cpu=RESOURCES["requests"]["cpu"],
         requested=RESOURCES["requests"]["memory"],
         limit=RESOURCES["limits"]["memory"],
-        **{name: _scalar(image[name] or "") for name in ("repository", "tag", "digest")},
+        **{name: render_scalar(image[name] or "") for name in ("repository", "tag", "digest")},
     )
     if whole.ring is not None and whole.hash_by is None:
         text += _SHARDER.format(*whole.sharder)
     if whole.issuer is not None:
         own = Issuer.of_its_own(whole.pods.name).name
-        text += _CERTIFICATES.format(own=own, issuer=_scalar(whole.issuer.reference()))
+        text += _CERTIFICATES.format(own=own, issuer=render_scalar(whole.issuer.reference()))
     return text
 
 
@@ -331,8 +331,3 @@ def _fill(mark: re.Match[str]) -> str:
         case _:
             body = f"{indent}{{{{- toYaml . | nindent {len(indent)} }}}}\n"
             return f"{indent}{{{{- with {value} }}}}\n{body}{indent}{{{{- end }}}}\n"
-
-
-def _scalar(value: Any) -> str:
-    """A value as it stands in YAML, on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()

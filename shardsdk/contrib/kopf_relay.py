@@ -21,6 +21,7 @@ import aiohttp
 from yarl import URL
 
 from shardsdk.kube.api import Fence
+from shardsdk.kube.authority import latest_of
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.doubts import past_doubts, past_owed
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
@@ -152,6 +153,7 @@ class Relay:
                 headers=[*headers.items(), *self.access.impersonation],
                 allow_redirects=False,
                 expect100=fenced,
+                ssl=latest_of(self.access.ssl),
                 **options,
             )
 

@@ -18,6 +18,7 @@ from shardsdk.errors import (
     ApiError,
     BadRequest,
     Conflict,
+    FieldConflict,
     Forbidden,
     Gone,
     Invalid,
@@ -52,6 +53,9 @@ _VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 #: Nothing can be created in a namespace any more, which is being deleted.  Source: core/v1.NamespaceTerminatingCause;
 #: apiserver, pkg/admission/plugin/namespace/lifecycle.
 _TERMINATING: Final = "NamespaceTerminating"
+
+#: Another field owner has what is applied.  Source: apimachinery, meta/v1.CauseTypeFieldManagerConflict.
+_FIELD_CONFLICT: Final = "FieldManagerConflict"
 
 #: What a group that is served says of a type that is not.  Source: apimachinery, NewGenericServerResponse.
 _NO_SUCH_TYPE: Final = "could not find the requested resource"
@@ -240,6 +244,8 @@ def _leaf(target: Target, status: Status) -> type[ApiError]:
     match status.code, status.reason:
         case 409, "AlreadyExists":
             return AlreadyExists
+        case 409, _ if _has_cause(status, _FIELD_CONFLICT):
+            return FieldConflict
         case _, "Expired" | "Gone":
             return Gone
         case 404, _ if _is_denial(status):

@@ -4,7 +4,8 @@ The file is read whenever a connection is made: it is small, and a handshake cos
 So a new CA counts from the next connection on, and one that was taken out counts for no further one.
 
 A new client certificate comes the same way: OpenSSL crashes where one is put into a context while another thread
-begins a connection with that.
+begins a connection with that.  Whoever keeps connections asks for them by `latest`, as by another key: no request is to
+go over one that was opened with the certificate before, which may have run out by then.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class AuthorityContext(ssl.SSLContext):
         self._text = self._read()
         self._current = make(self._text)
         self._complaint = ""
+        #: Another name of this one since `remake`.
+        self.latest: AuthorityContext = self
         #: Held while another context is made: the last is to have the last of all that goes into it.
         self._lock: Final = threading.Lock()
 
@@ -63,6 +66,13 @@ class AuthorityContext(ssl.SSLContext):
         """
         with self._lock:
             self._current = self._make(self._text)
+            latest = AuthorityContext.__new__(AuthorityContext)
+            latest.__dict__ = self.__dict__  # one state, whichever of them is asked
+            self.latest = latest
+
+    def __repr__(self) -> str:
+        """As aiohttp's errors call the context of its connector."""
+        return "default"
 
     def cert_store_stats(self) -> dict[str, int]:
         """How many certificates are trusted."""
@@ -93,3 +103,12 @@ class AuthorityContext(ssl.SSLContext):
         if not text.strip():  # which would stand for the CAs of this machine
             raise ValueError(f"{self._path} is empty")
         return text
+
+
+def latest_of(context: ssl.SSLContext) -> ssl.SSLContext | bool:
+    """What aiohttp is to be asked by for a connection: another one since another client certificate is to be shown.
+
+    `True`: that of its connector, which is `context`.
+    """
+    latest = context.latest if isinstance(context, AuthorityContext) else context
+    return True if latest is context else latest

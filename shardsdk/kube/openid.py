@@ -53,13 +53,13 @@ class OpenId:
         self._filed = self._config.get("refresh-token", "")
         self._clock = clock
 
-    async def token(self) -> str:
-        """A token that is good for a while.
+    async def token(self, *, rejected: bool = False) -> str:
+        """A token that is good for a while; `rejected`: the last one is not, whatever this clock makes of it.
 
         Raises: ValueError, LookupError, OSError, aiohttp.ClientError when the provider has to be asked, in vain.
         """
         token = self._config.get("id-token")
-        if not token or self._runs_out(token):
+        if not token or rejected or self._runs_out(token):
             token = await self._refresh()
         return token
 

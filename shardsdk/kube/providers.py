@@ -69,7 +69,7 @@ class AuthProvider:
         try:
             async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
                 if self._openid is not None:
-                    return Issued(bearer(await self._openid.token()))
+                    return Issued(bearer(await self._openid.token(rejected=rejected)))
                 await self._loader.load_and_set(found)
         except TimeoutError as error:
             raise ConfigurationError(f"{self._origin}: the identity provider did not answer") from error

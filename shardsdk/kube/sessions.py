@@ -32,6 +32,7 @@ from yarl import URL
 from shardsdk.errors import ApiError, ConnectionFailed, TooManyRequests, Unauthorized, may_be_executed
 from shardsdk.kube.answers import Target, explain
 from shardsdk.kube.api import Fence
+from shardsdk.kube.authority import latest_of
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import past_doubts
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
@@ -40,7 +41,7 @@ from shardsdk.kube.outage import Outage, remedy_of
 from shardsdk.kube.pace import Pace
 from shardsdk.kube.resolver import Resolver
 from shardsdk.kube.server import Access
-from shardsdk.kube.sockets import make_connector
+from shardsdk.kube.sockets import doubt_idle, make_connector
 from shardsdk.kube.turns import Turn, Turns
 from shardsdk.kube.waits import ADDRESS, ANSWER, CONNECTION, WAIT, Wait
 from shardsdk.kube.warnings import Warnings
@@ -53,6 +54,8 @@ log: Final = logger_of(__name__)
 REQUEST_SECONDS: Final = 30.0
 #: TCP and TLS to an API server that answers; one that is stopped accepts and says nothing.
 CONNECT_SECONDS: Final = 10.0
+#: Whoever has waited so long for an answer, and gives up, does not try connections that were idle meanwhile.
+SILENT_SECONDS: Final = 0.5
 
 
 class Lane(Enum):
@@ -206,7 +209,7 @@ class Sessions:
             limit = guard.remaining()
         self._check_loop()
         turn = self._turns[call.lane].turn()
-        wait = Wait(self._clock.monotonic() + limit)
+        wait, began = Wait(self._clock.monotonic() + limit), asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limit):
                 response = await self._succeed(call, guard, turn, wait)
@@ -214,7 +217,12 @@ class Sessions:
                     body = await read_whole(response, call.target)
                 finally:
                     response.release() if response.content.at_eof() else response.close()
-        except TimeoutError as error:
+        except (TimeoutError, asyncio.CancelledError) as error:  # whoever renews a lease limits that by itself
+            silent = wait.what == ANSWER and asyncio.get_running_loop().time() - began >= SILENT_SECONDS
+            if silent and (session := self._sessions.get(call.lane)) is not None:
+                doubt_idle(session.connector, began)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise self._too_late(call, wait, limit) from error
         finally:
             turn.give_back()
@@ -363,6 +371,7 @@ class Sessions:
             headers=[*{**call.headers, **credentials}.items(), *self.access.impersonation],
             allow_redirects=False,
             expect100=guard is not None and guard.fenced,
+            ssl=latest_of(self.access.ssl),
             **self.access.request_options,
         )
 

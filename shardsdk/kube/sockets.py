@@ -18,11 +18,15 @@ Source: Linux, tcp(7): TCP_USER_TIMEOUT takes the place of TCP_KEEPCNT.
 
 from __future__ import annotations
 
+import asyncio
+import math
 import socket
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from shardsdk.kube.resolver import Resolver
@@ -47,7 +51,17 @@ class LoopsSocket(socket.socket):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """aiohttp's connector, saying so when a request waits for a connection: also one that aiohttp sends again."""
+    """aiohttp's connector, saying so when a request waits for a connection: also one that aiohttp sends again.
+
+    Of its idle connections it gives none that are doubted (`doubt`): aiohttp has them used in turns, so that however
+    many there have ever been at once stay, and may be as silent, one after the other.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        #: By the loop's clock: when each was taken last, and since when one has been silent.
+        self._taken: WeakKeyDictionary[ResponseHandler, float] = WeakKeyDictionary()
+        self._silent_since = -math.inf
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
@@ -55,7 +69,19 @@ class _Connector(aiohttp.TCPConnector):
         """Called for each connection that a request needs, new or idle."""
         if (wait := WAIT.get()) is not None:
             wait.what = CONNECTION
-        return await super().connect(req, traces, timeout)
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol, now = connection.protocol, asyncio.get_running_loop().time()
+            if protocol is None or self._taken.get(protocol, now) >= self._silent_since:
+                break
+            connection.close()
+        if protocol is not None:
+            self._taken[protocol] = now
+        return connection
+
+    def doubt(self, since: float) -> None:
+        """A request has waited since then, in vain: what has brought no answer meanwhile may bring none either."""
+        self._silent_since = max(self._silent_since, since)
 
 
 def make_connector(*, resolver: Resolver | None = None, **options: Any) -> aiohttp.TCPConnector:
@@ -64,6 +90,12 @@ def make_connector(*, resolver: Resolver | None = None, **options: Any) -> aioht
     `options` as of `aiohttp.TCPConnector`.
     """
     return _Connector(socket_factory=_make_socket, resolver=resolver or Resolver(), **options)
+
+
+def doubt_idle(connector: aiohttp.BaseConnector | None, since: float) -> None:
+    """Have no request go over a connection that was idle since then, by the loop's clock, as one has had no answer."""
+    if isinstance(connector, _Connector):
+        connector.doubt(since)
 
 
 def _make_socket(address: aiohttp.AddrInfoType) -> LoopsSocket:

@@ -8,6 +8,7 @@ cancelled is refused, or told, and so is one that has ended and whose functions 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import CodeType
@@ -129,6 +130,16 @@ class Body:
                     self._tell_going_on(error)
                     pause = TOLD_AGAIN_SECONDS
         return cancelled
+
+    def tell_overdue(self) -> None:
+        """The lease has ended, and nobody ends the body by force: say so, if it goes on; called in a thread."""
+        threading.Event().wait(TOLD_FIRST_SECONDS)  # a machine that wakes up has both at once
+        if self.runs and self._loop is not None and not self._loop.is_closed():
+            log.critical(
+                "The lease is lost, and its body goes on beside whoever has its objects now: end the process, and pass"
+                " an on_deadline that does",
+                extra=self._where(),
+            )
 
     def uncancel(self) -> bool:
         """Take our cancellation back; whether it was the only one, as in `asyncio.timeout`."""

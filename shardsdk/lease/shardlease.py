@@ -272,8 +272,8 @@ class ShardLease:
             raise
         try:
             await self._ready.wait()
-            if self._threaded and self.state is LeaseState.HELD and self._on_deadline is not None:
-                self._watched.enter_context(watched(self.fence, self._on_deadline))
+            if self._threaded and self.state is LeaseState.HELD:
+                self._watched.enter_context(watched(self.fence, self._on_deadline or self._body.tell_overdue))
         except (asyncio.CancelledError, RuntimeError):  # the latter where the system has no thread left
             await self._leave()
             raise

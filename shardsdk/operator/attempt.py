@@ -46,7 +46,7 @@ from shardsdk.operator.pruning import prune
 from shardsdk.operator.returns import instead, remedy, wrong_status
 from shardsdk.operator.status import cached_object, take_back_failures, write_failure, write_status
 from shardsdk.protocol.verdict import Verdict
-from shardsdk.queueing.raised import describe, is_failure, is_quiet, leaves_of
+from shardsdk.queueing.raised import FASTER, describe, is_failure, is_quiet, is_refresh, leaves_of, meant_by
 from shardsdk.queueing.workers import Done, Outcome, Requeue, RequeueAfter, Waiting
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import Call
@@ -212,7 +212,7 @@ class Attempts(Generic[K]):
             if context.cancelled:  # for good it would have failed without that, too
                 raise asyncio.CancelledError("it was cancelled, and raised Permanent") from error
             await self._give_up(context, thing, error, permanent)
-        elif wrong and is_failure(error):
+        elif is_failure(error) and (wrong or self._lasts(context, error)):
             self._tell(context, error)
         return None
 
@@ -274,6 +274,10 @@ class Attempts(Generic[K]):
         """Whoever has the object next may reconcile it: already its drain ends what is remembered, as of applies."""
         if delta.kind is EventKind.DELETED or judge(delta.object) is not Verdict.RECONCILE:
             self._failures.let_go(metadata_of(delta.object).uid)
+
+    def _lasts(self, context: Context[K], error: BaseException) -> bool:
+        """Whether somebody was faster so often in a row that it must be something else."""
+        return is_refresh(meant_by(error)) and self._failures.refused(context.metadata.uid) >= FASTER
 
     def _tell(self, context: Context[K], error: BaseException) -> None:
         """An Event for people, once for each error that is not the same as last time."""

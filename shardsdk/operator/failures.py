@@ -97,6 +97,8 @@ class Failures:
         #: By which condition a status tells of that; those of objects that were given away since, too.
         self._conditions: OrderedDict[str, Condition] = OrderedDict()
         self._told: OrderedDict[str, str] = OrderedDict()
+        #: How often in a row somebody was faster.
+        self._refused: OrderedDict[str, int] = OrderedDict()
 
     def permanent(self, thing: Kind) -> str | None:
         """What the object failed with for good, and it is still as it was then; `None`: it did not, or is not."""
@@ -133,10 +135,17 @@ class Failures:
         _remember(self._told, uid, error)
         return True
 
+    def refused(self, uid: str) -> int:
+        """Somebody was faster; how often that was so before, in a row."""
+        times = self._refused.get(uid, 0)
+        _remember(self._refused, uid, times + 1)
+        return times
+
     def let_go(self, uid: str) -> None:
         """It is not this process's any more, so that it is tried again when it is back; its status stays as it is."""
         self._permanent.pop(uid, None)
         self._told.pop(uid, None)
+        self._refused.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         """It was reconciled."""

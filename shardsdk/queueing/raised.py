@@ -21,6 +21,9 @@ NAMED: Final = 3
 #: So many attempts, 20 s by default, that fail because their namespace is being deleted are no news.  More of them are:
 #: a clean-up that has to create something there keeps its object, and so the namespace, for ever.
 ENDING_ATTEMPTS: Final = 12
+#: So many attempts in a row, 20 s by default, that fail because somebody was faster are no news.  After more of them
+#: nobody was: what is created is there for good, say, or the version that is sent was read long ago.
+FASTER: Final = 12
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:

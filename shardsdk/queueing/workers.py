@@ -58,7 +58,7 @@ from shardsdk.queueing.attempts import Attempt, Early
 from shardsdk.queueing.exits import RECONCILE
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import Priority, WorkQueue
-from shardsdk.queueing.raised import awaited_cancelled, describe, is_ending, is_failure, is_lease_gone, meant_by
+from shardsdk.queueing.raised import FASTER, awaited_cancelled, describe, is_ending, is_failure, is_lease_gone, meant_by
 
 log: Final = logger_of(__name__)
 
@@ -346,7 +346,7 @@ class WorkerPool(Generic[K]):
                 self._count(lambda metrics: metrics.terminal_errors)
                 log.error("Reconcile failed for good", extra={**self._where(item, error), "waits_for": meant.waits_for})
                 self._forget(item)
-            case ShardingError(retry=RetryRule.REFRESH):
+            case ShardingError(retry=RetryRule.REFRESH) if self.queue.requeues(item) < FASTER:
                 pause = self.queue.add_rate_limited(item)
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case _ if is_ending(error, getattr(item, "namespace", ""), self.queue.requeues(item)):

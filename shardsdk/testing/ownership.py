@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shardsdk.errors import BadRequest, Conflict, Invalid
+from shardsdk.errors import BadRequest, FieldConflict, Invalid
 from shardsdk.testing.fieldsets import (
     EMPTIED,
     Path,
@@ -112,7 +112,7 @@ def apply_patch(
     there is nothing then, but an entry of a map of texts is empty; of a custom resource (`schema`: its, if it is
     known) null is a value.
 
-    Raises: Conflict when another one owns a field that has another value, unless `force` takes it; Invalid.
+    Raises: FieldConflict when another one owns a field that has another value, unless `force` takes it; Invalid.
     """
     managed, owner = _managed(current), (_APPLY, writer.manager, writer.subresource, "")
     there = _bare(current)
@@ -130,7 +130,7 @@ def apply_patch(
     changed = difference.added | difference.modified
     conflicts = {other: owned[other].paths & changed for other in owned if other != owner}
     if not force and any(conflicts.values()):
-        raise Conflict(_refusal(conflicts, owned), status=409, reason="Conflict")
+        raise FieldConflict(_refusal(conflicts, owned), status=409, reason="Conflict")
     _take(owned, changed | difference.removed, but=owner)
     made = _settled(made, current, schema, typed=typed)
     if (

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from shardsdk.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, ServerError, may_be_executed
+from shardsdk.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    FieldConflict,
+    Forbidden,
+    Invalid,
+    ServerError,
+    may_be_executed,
+)
 from shardsdk.kube.answers import MESSAGE_MAX_CHARACTERS, SAID_MAX_CHARACTERS, Status, Target, explain, explain_status
 
 PATCH = Target("patch", resource="secrets", namespace="n", name="s")
@@ -133,3 +142,12 @@ def test_of_a_namespace_that_is_being_deleted_it_is_said_which_one(cause: str, n
     error = explain(Target("create", resource="secrets", namespace="n"), 403, json.dumps(body).encode(), {})
     assert isinstance(error, Forbidden)
     assert error.terminating == namespace
+
+
+def test_fields_of_another_owner_are_no_newer_version() -> None:
+    """As kube-apiserver 1.36 answers an apply without `force`."""
+    cause = {"reason": "FieldManagerConflict", "message": 'conflict with "kubectl-create"', "field": ".data.n"}
+    status = {"kind": "Status", "reason": "Conflict", "code": 409, "message": "Apply failed with 1 conflict"}
+    refusal = explain(PATCH, 409, json.dumps({**status, "details": {"causes": [cause]}}).encode(), {})
+    assert type(refusal) is FieldConflict
+    assert type(explain(PATCH, 409, json.dumps(status).encode(), {})) is Conflict

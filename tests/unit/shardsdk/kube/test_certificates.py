@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from shardsdk.contrib.kopf_relay import Relay
 from shardsdk.errors import Unauthorized
 from shardsdk.kube.certificates import CERTIFICATE_PERIOD_SECONDS, CertificateFiles
 from shardsdk.kube.client import Client
+from shardsdk.kube.server import Access
 from tests.kube_configs import certificate, kubeconfig, load
 from tests.kube_fakes import InstantClock
+from tests.unit.shardsdk.kube.test_identities import plugin
 
 
 class Visitors:
@@ -97,6 +101,52 @@ async def test_a_rejected_certificate_is_replaced_at_once_by_its_successor(tmp_p
             write(tmp_path, two)
             await client.raw("GET", "/c")
         assert visitors.seen == ["one", "one", "one", "two"]
+
+
+async def by_client(client: Client, path: str) -> None:
+    await client.raw("GET", path)
+
+
+async def by_relay(relay: Relay, path: str) -> None:
+    async with await relay.request("GET", f"{relay.access.host}{path}") as response:
+        await response.read()
+
+
+@pytest.mark.parametrize(("program", "ask"), [(Client, by_client), (Relay, by_relay)])
+async def test_no_connection_from_before_is_used_once_the_certificate_was_replaced(
+    tmp_path: Path, program: Callable[[Access], Any], ask: Callable[[Any, str], Awaitable[None]]
+) -> None:
+    """The old certificate runs out long after that, and as many requests would fail as connections are open."""
+    one, two, clock = certificate("one"), certificate("two"), InstantClock()
+    write(tmp_path, one)
+    async with serving(tmp_path, one, two) as visitors:
+        access = await load(tmp_path, config(tmp_path, visitors), clock=clock)
+        async with program(access) as session:
+            await asyncio.gather(*(ask(session, f"/{number}") for number in range(4)))
+            write(tmp_path, two)
+            clock.at += CERTIFICATE_PERIOD_SECONDS
+            await ask(session, "/noticed")
+            clock.at += 3600
+            visitors.welcome = {"two"}
+            for number in range(4):
+                await ask(session, f"/{number}")
+        assert visitors.seen == ["one"] * 4 + ["two"] * 5
+
+
+async def test_one_rejection_replaces_a_plugins_certificate_for_all_connections(tmp_path: Path) -> None:
+    one, two, clock = certificate("one"), certificate("two"), InstantClock()
+    user = plugin(tmp_path, {"clientCertificateData": one[0], "clientKeyData": one[1]})
+    async with serving(tmp_path, one, two) as visitors:
+        options: dict[str, Any] = {"insecure-skip-tls-verify": True}
+        access = await load(tmp_path, kubeconfig(tmp_path, user, server=visitors.url, **options), clock=clock)
+        async with Client(access, clock=clock) as client:
+            await asyncio.gather(*(client.raw("GET", f"/{number}") for number in range(4)))
+            plugin(tmp_path, {"clientCertificateData": two[0], "clientKeyData": two[1]})
+            clock.at += CERTIFICATE_PERIOD_SECONDS
+            visitors.welcome = {"two"}
+            for number in range(4):
+                await client.raw("GET", f"/{number}")
+        assert visitors.seen == ["one"] * 5 + ["two"] * 4
 
 
 async def test_a_pair_that_does_not_fit_yet_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,12 +1,17 @@
-"""Which requests share connections."""
+"""Which requests share connections, and which connections are left alone."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
+import pytest
+from aiohttp import web
+
+from shardsdk.errors import ConnectionFailed
 from shardsdk.kube.answers import Target
-from shardsdk.kube.sessions import Call, Lane
+from shardsdk.kube.sessions import SILENT_SECONDS, Call, Lane
 from shardsdk.protocol.objects import LEASES
+from tests.kube_server import talking
 
 
 @pytest.mark.parametrize(
@@ -20,3 +25,55 @@ from shardsdk.protocol.objects import LEASES
 )
 def test_pages_have_connections_of_their_own_and_leases_always_have(call: Call, lane: Lane) -> None:
     assert call.lane is lane
+
+
+class Backends:
+    """What is behind a balancer: it has an answer for each connection but for those that are `silent`."""
+
+    def __init__(self) -> None:
+        self.silent: set[object] = set()
+        self.used: list[object] = []
+        self.together = asyncio.Barrier(1)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.used.append(request.transport)
+        if request.transport in self.silent or request.path.endswith("/slow"):
+            await asyncio.sleep(3600)
+        await self.together.wait()
+        return web.json_response({"metadata": {"name": "a"}})
+
+
+@pytest.mark.parametrize(("limit", "giving_up"), [(None, ConnectionFailed), (SILENT_SECONDS, TimeoutError)])
+async def test_one_silent_request_is_enough_where_all_idle_connections_are_silent(
+    limit: float | None, giving_up: type[Exception]
+) -> None:
+    """A backend that is gone unnoticed takes all of them along: a lease has no time to try one after the other."""
+    backends = Backends()
+    backends.together = asyncio.Barrier(4)
+    async with talking(backends.answer) as (client, _):
+        await asyncio.gather(*(client.get(LEASES, "a", "n") for _ in range(4)))
+        backends.together = asyncio.Barrier(1)
+        backends.silent = set(backends.used)
+        assert len(backends.silent) == 4
+        with pytest.raises(giving_up):
+            async with asyncio.timeout(limit):
+                await client.get(LEASES, "a", "n", timeout_seconds=SILENT_SECONDS if limit is None else None)
+        await client.get(LEASES, "a", "n")
+        assert backends.used[-1] not in backends.silent
+
+
+async def test_a_connection_that_has_answered_meanwhile_is_used_on() -> None:
+    backends = Backends()
+    backends.together = asyncio.Barrier(2)
+    async with talking(backends.answer) as (client, _):
+        await asyncio.gather(*(client.get(LEASES, "a", "n") for _ in range(2)))
+        backends.together = asyncio.Barrier(1)
+        slow = asyncio.create_task(client.get(LEASES, "slow", "n", timeout_seconds=1.0))
+        while len(backends.used) < 3:
+            await asyncio.sleep(0.001)
+        await client.get(LEASES, "a", "n")
+        with pytest.raises(ConnectionFailed, match="no answer"):
+            await slow
+        await client.get(LEASES, "a", "n")
+        assert len(set(backends.used)) == 2
+        assert backends.used[-1] is backends.used[-2]

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.kube.credentials import PROVIDER_PERIOD_SECONDS
+from shardsdk.kube.credentials import PROVIDER_PERIOD_SECONDS, RENEWAL_PAUSE_SECONDS
 from tests.kube_configs import authorization, kubeconfig, load, read
 from tests.kube_fakes import InstantClock
 
@@ -145,6 +145,17 @@ async def test_a_token_is_refreshed_when_it_runs_out(tmp_path: Path) -> None:
         assert shown["grant_type"] == "refresh_token"
         assert shown["refresh_token"] == SPENT
         assert base64.b64decode(shown["as"].removeprefix("Basic ")) == b"kube:s%26t"
+
+
+async def test_a_token_that_is_rejected_is_refreshed_though_this_clock_has_it_run_out_later(tmp_path: Path) -> None:
+    clock = InstantClock()  # an hour behind, say
+    current = id_token(clock.now() + timedelta(minutes=20))
+    async with providing() as provider:
+        access = await load(tmp_path, kubeconfig(tmp_path, user(provider, **{"id-token": current})), clock=clock)
+        clock.at += RENEWAL_PAUSE_SECONDS
+        assert await access.credentials.renew(f"Bearer {current}")
+        assert await authorization(access) == f"Bearer {FRESH}"
+        assert len(provider.shown) == 1
 
 
 async def test_a_client_without_a_secret_names_itself(tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ RULES: dict[RetryRule, list[type[errors.ShardingError]]] = {
     ],
     RetryRule.REFRESH: [errors.AlreadyExists, errors.Conflict, errors.Gone],
     RetryRule.BACKOFF: [
+        errors.FieldConflict,
         errors.Unauthorized,
         errors.Forbidden,
         errors.TooManyRequests,

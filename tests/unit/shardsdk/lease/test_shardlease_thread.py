@@ -15,6 +15,7 @@ import pytest
 from shardsdk.errors import ConfigurationError, LeaseLost
 from shardsdk.kube.clock import SystemClock
 from shardsdk.kube.server import direct_access
+from shardsdk.lease import body
 from shardsdk.lease.keeper import Keeper
 from shardsdk.lease.seat import take_seat
 from shardsdk.lease.shardlease import ShardLease
@@ -220,6 +221,37 @@ async def test_a_lost_leases_deadline_is_told_also_where_the_body_has_ended_and_
         await work()
     rescue.cancel()
     assert told.is_set()
+
+
+async def test_a_body_that_blocks_its_loop_beyond_the_loss_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has said how the process is to end, and what the body writes by other clients is not refused."""
+    monkeypatch.setattr(body, "TOLD_FIRST_SECONDS", 0.05)
+    api = MemoryApi(MemoryServer(), SystemClock())
+
+    def block() -> None:
+        until = time.monotonic() + 40
+        while "its body goes on" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.02)
+
+    async def work() -> None:
+        async with shard(api, BRIEF):
+            api.fault = Fault.LOST
+            block()
+            await asyncio.Event().wait()
+
+    with pytest.raises(LeaseLost):
+        await work()
+    assert "its body goes on" in caplog.text
+
+
+def test_a_body_that_has_ended_in_time_is_not_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(body, "TOLD_FIRST_SECONDS", 0)
+    body.Body(RING, SHARD, ended_by_force=False).tell_overdue()
+    assert not caplog.records
 
 
 async def test_a_lost_leases_deadline_is_not_told_because_its_keeper_has_left_something_in_a_thread() -> None:

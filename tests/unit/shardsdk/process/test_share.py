@@ -11,7 +11,6 @@ from random import Random
 import pytest
 
 from shardsdk.errors import ConfigurationError, LeaseLost, RingChanged
-from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock, SystemClock
 from shardsdk.lease.ring import ByRanges
 from shardsdk.lease.shardlease import ShardLease
@@ -347,27 +346,24 @@ async def test_a_ring_by_labels_that_is_made_again_by_ranges_ends_it_too(clock: 
 async def test_what_is_in_a_thread_is_told_to_end_when_the_ring_is_made_again() -> None:
     """On the real clock, with the loop that docs/sdk/parts.md and examples/plain_client.py have."""
     clock, loop = SystemClock(), asyncio.get_running_loop()
-    server, told, begun = MemoryServer(now=clock.now), threading.Event(), asyncio.Event()
+    server, told, begun = MemoryServer(now=clock.now), list[bool](), asyncio.Event()
     server.create(CLUSTERRINGS, {"metadata": {"name": RING}, "spec": SPEC})
-    connect = connecting(MemoryApi(server, clock))
-    lease = ShardLease(connect, RING, "a", NAMESPACE, threaded=False, fenced=False, clock=clock, rng=Random(1))
+    api = MemoryApi(server, clock)
+    lease = ShardLease(connecting(api), RING, "a", NAMESPACE, threaded=False, fenced=False, clock=clock, rng=Random(1))
 
     def work(share: Share) -> None:
         loop.call_soon_threadsafe(begun.set)
-        if share.stopping.wait(60):
-            told.set()
+        told.append(share.stopping.wait(60))
 
     @asynccontextmanager
-    async def connect_once_begun() -> AsyncIterator[Api]:
-        """What the body has cancelled before there was a thread for it does not begin at all."""
-        await begun.wait()
-        async with connect() as api:
-            yield api
+    async def connect_once_begun() -> AsyncIterator[MemoryApi]:
+        await begun.wait()  # what is cancelled before there is a thread for it does not begin
+        yield api
 
     with pytest.raises(ConfigurationError, match="this process works by labels"):
         async with lease, Share(connect_once_begun, lease, None) as share:
             await lease.to_thread(work, share)
-    assert told.is_set(), "it would have kept the lease for ever, and worked on nothing"
+    assert told == [True], "it would have kept the lease for ever, and worked on nothing"
 
 
 @pytest.mark.parametrize("covered", [COVERED, None], ids=["by ranges", "by labels"])
