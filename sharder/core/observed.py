@@ -6,7 +6,9 @@ by hand, and the shard that held one of those may count on it still.  So an
 observation carries over how long whoever held the lease before may do so; nothing
 is taken away before that has run out.  Where a watch has told nothing for a while, and a
 list shows what somebody made of a lease since, its last renewal may have been seen by
-nobody: then that time begins when this shows.
+nobody: then that time begins when this shows.  So it does where somebody puts an older copy over
+one that its shard holds, which says that the shard has left it, or that the sharder has it; a copy
+that says the latter of one that was deleted ends nothing either.
 
 REMAINS is that rule: by what was known of the lease, and by what it says now.
 
@@ -199,7 +201,7 @@ def held_until(
     others: Iterable[ObservedLease],
     proven_since: Callable[[float], float],
 ) -> float:
-    """Until when a lease counts as held that neither its shard nor the sharder holds (0: it is free).
+    """Until when a lease counts as held by who had it before what it says now (0: it is free).
 
     `observed` `None`: there is no lease of that name.  `vanished`: those of that name that
     are gone.  `missing_since`: since when one is missed of which nothing is known.
@@ -208,7 +210,7 @@ def held_until(
     gone = vanished_until(vanished, proven_since)
     if observed is not None:
         if says(observed.lease) is Says.RIGHTFUL:
-            return 0.0
+            return _end(observed.remains, proven_since)
         # One that we made in another namespace, and gave back, says nothing of the shard's own.
         return max(_end(observed.held, proven_since), gone or 0.0)
     return gone if gone is not None else _end(Span(missing_since, longest_duration(others)), proven_since)
@@ -241,6 +243,12 @@ def _remains(
     known: ObservedLease | VanishedLease | None, lease: Lease, now: float, others: Iterable[ObservedLease]
 ) -> Span:
     match REMAINS[_what_was(known), says(lease)]:
+        case Remains.NOT if isinstance(known, ObservedLease) and _is_set_back(known.lease, lease):
+            return _carried_over(known, lease, now)
+        case Remains.NOT if isinstance(known, VanishedLease) and lease.holder == SHARDER_HOLDER:
+            return _bounded(known.held)  # a copy of when it was taken, say, of one that its shard held
+        case Remains.NOT if isinstance(known, ObservedLease) and not lease.held_by_shard and now < sum(known.remains):
+            return known.remains  # another copy: whoever takes it by what is so has waited
         case Remains.NOT:
             return FREE
         case Remains.AS_BEFORE:
@@ -251,6 +259,15 @@ def _remains(
             return _bounded(known.held) if known is not None else FREE
         case Remains.LONGEST:
             return Span(now, presumed_seconds(lease, (each.lease for each in others)))
+
+
+def _is_set_back(known: Lease, lease: Lease) -> bool:
+    """Whether an older copy that says something else was put over a lease that its shard held, by a restore, say.
+
+    Whoever gives a lease away, or takes one, leaves its number of transitions or counts it up.
+    """
+    was, now = known.spec.lease_transitions or 0, lease.spec.lease_transitions or 0
+    return known.held_by_shard and not lease.held_by_shard and now < was
 
 
 def _carried_over(known: ObservedLease, after: Lease | None, now: float) -> Span:

@@ -283,6 +283,7 @@ RULES: Final[Mapping[Holder, tuple[Rule, ...]]] = MappingProxyType(
             Rule(OTHERWISE, Act.ACQUIRE, Why.OBJECTS_LEFT),
         ),
         Holder.FOUND: (
+            Rule(PRESUMED_HELD, Act.WAIT, Why.PRESUMED_HELD, NOT_PRESUMED),
             Rule(NOBODY_AVAILABLE, Act.GIVE_BACK, Why.NOBODY_AVAILABLE),
             Rule(EMPTY_AND_SETTLED, Act.GIVE_BACK, Why.MOVED),
             Rule(EMPTY, Act.WAIT, Why.FOUND_EMPTY, SETTLED),

@@ -42,6 +42,10 @@ from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import GroupResource, SlimMeta, SlimObject
 
 
+class _DrainsStill(Invalid):
+    """An object has gone to another shard, and drains as before."""
+
+
 class LabelWriter:
     """Writes the labels of one ring's objects.
 
@@ -128,6 +132,10 @@ class LabelWriter:
         leader may have moved the rest of the family, and not this object.
         """
         shard = meta.label(self._labels.shard)
+        main = resource.role is not Role.CONTROLLED
+        if shard is None and main and clear_drain and meta.label(self._labels.drain) is not None:
+            # Where its drain label comes back with each write, its next shard has let go of it by now.
+            self.refusals.check_pause(resource, meta, self._lead.clock.monotonic())
         patch = patches.assign(self._labels, target, meta.resource_version, clear_drain=clear_drain)
         answer = await self._take(resource, meta, patch, follower, confirmed=in_family or shard is not None)
         self._note(key, resource, Decision.ASSIGN if shard is None else Decision.MOVE)
@@ -195,7 +203,11 @@ class LabelWriter:
         if shard is None or (self._is_there(shard) and resource.role is Role.CONTROLLED):
             fences = (lead.fence, lead.confirmed) if confirmed else (lead.fence,)
             return (await self._patch(resource, meta, patch, fences, follower)).metadata
-        answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)), follower)
+        try:
+            answer = await self._patch(resource, meta, patch, (lead.fence, self._hold_of(meta)), follower)
+        except _DrainsStill:
+            self._takeover.moved(shard)
+            raise
         self._takeover.moved(shard)
         return answer.metadata
 
@@ -227,7 +239,7 @@ class LabelWriter:
                 answer = await self._send(resource, meta, patch, fences)
             if (version := answer.metadata.resource_version) != meta.resource_version:
                 undone = again._replace(version=version)
-            self._check_taken(meta, patch, answer.metadata)
+            self._check_taken(resource, meta, patch, answer.metadata)
         except ShardingError as error:
             now = self._lead.clock.monotonic()
             self.refusals.note(resource, meta, patch, error, now, undone=undone)
@@ -260,7 +272,7 @@ class LabelWriter:
             if not self._under_way:
                 self._idle.set()
 
-    def _check_taken(self, meta: SlimMeta, patch: patches.Patch, answer: SlimMeta) -> None:
+    def _check_taken(self, resource: RingResource, meta: SlimMeta, patch: patches.Patch, answer: SlimMeta) -> None:
         """Raises: Invalid, where somebody's admission has undone the patch, which is as good as refused."""
         asked = patch["metadata"]["labels"]
         changed = [each for each in (self._labels.shard, self._labels.drain) if each in asked]
@@ -270,6 +282,10 @@ class LabelWriter:
             raise Invalid(
                 f"patch {meta.name}: the answer has its labels as before; an admission webhook puts them back"
             )
+        # A shard that is given what drains lets go of it at once.
+        given = asked.get(self._labels.shard) is not None and resource.role is not Role.CONTROLLED
+        if given and self._labels.drain in asked and answer.label(self._labels.drain) is not None:
+            raise _DrainsStill(f"patch {meta.name}: the answer has its drain label; an admission webhook puts it back")
 
     def _note(self, key: ItemKey | None, resource: RingResource, decision: Decision) -> None:
         seconds = 0.0

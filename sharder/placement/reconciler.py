@@ -104,7 +104,8 @@ class Reconciler:
             log.log(level, "object not placed, will retry", extra={**where, "error": str(error)})
             queue.add_rate_limited(key, Priority.BULK)
         else:
-            log.warning("object not placed", extra={**where, "error": str(error)})
+            level = logging.DEBUG if self._writer.refusals.has(error) else logging.WARNING
+            log.log(level, "object not placed", extra={**where, "error": str(error)})
             queue.forget(key)
 
     def _extra(self, key: ItemKey) -> dict[str, str]:
@@ -222,9 +223,9 @@ class Reconciler:
         And of those of which something was refused lately.  Of no other is anything asked, and of children that no
         watch has shown by now it is taken for granted.
         """
-        main = owner.subject.main
+        main, refused = owner.subject.main, self._writer.is_refused_lately
         kinds = [each.group_resource for each in main.controlled]
-        doubtful = {each for each in kinds if rights_to_grant((each,)) or self._writer.is_refused_lately(each)}
+        doubtful = {each for each in kinds if rights_to_grant((each,)) or refused(each)}
         for child, each in self._families.known(main, meta) if doubtful else ():
             if child.subject.resource.group_resource not in doubtful:
                 continue

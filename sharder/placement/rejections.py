@@ -48,6 +48,9 @@ RETRY_SECONDS: Final = 1.0
 #: Before what takes several writes is begun again of which one was refused, and what was written and undone: those
 #: writes come back by the watch.
 PAUSE_SECONDS: Final = 20.0
+#: Between two times that all that was refused is tried as something of it goes through; as often as
+#: each is by itself in the end.
+HOPE_SECONDS: Final = 60.0
 #: Between two pieces of news about one ring.
 TELL_SECONDS: Final = 60.0
 #: Objects counted at most for one piece of news.
@@ -89,6 +92,8 @@ class Refusals:
         self._news = AtMostEvery(TELL_SECONDS)
         self._lines = AtMostEvery(LINE_SECONDS)
         self._retries = AtMostEvery(RETRY_SECONDS)
+        #: Where something was refused that goes through, the rest may be refused still: each for a reason of its own.
+        self._hopes = AtMostEvery(HOPE_SECONDS)
         #: Of each resource, and of each object: a webhook may be called for some of a resource's only.
         self._failing = _FailingSince()
         #: When something failed last that had for long, and nothing like it has gone through since.
@@ -98,7 +103,7 @@ class Refusals:
         self._errors: WeakSet[ShardingError] = WeakSet()
         #: Told when there is something to tell.
         self.when_noted: list[Callable[[], None]] = []
-        #: Told when something goes through again that had failed for long.
+        #: Told when something goes through again that had failed for long, or was refused.
         self.when_over: list[Callable[[], None]] = []
 
     @property
@@ -189,7 +194,7 @@ class Refusals:
         """A patch of the object was taken: whatever was refused of it is no news any more."""
         listed, key, first = resource.subject.resource.group_resource, _key_of(resource, meta), self._first
         self._objects.discard(key)
-        self._refused.pop(key, None)
+        last = self._refused.pop(key, None)
         if first is not None and (first.resource, first.namespace, first.name) == key:
             self._first = None  # whatever else is refused still will be refused again, and then is told
         if self._probes.get(listed, ())[:2] == (meta.namespace, meta.name):
@@ -197,7 +202,9 @@ class Refusals:
         lasted = [self._failing.end(what) for what in (listed, key)]
         if any(lasted):
             self._failed_at = float("-inf")
-            for tell in self.when_over if self._retries.passes(now, listed) else ():
+        refused = last is not None and last.undone is None
+        if (any(lasted) and self._retries.passes(now, listed)) or (refused and self._hopes.passes(now, listed)):
+            for tell in self.when_over:
                 tell()
 
     def take(self, now: float) -> Refused | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from typing import Final
 
 from sharder.backlog.scope import Wanted
@@ -36,7 +37,7 @@ from sharder.ranges.homes import Homes
 from sharder.ranges.overlapping import NONE, Overlapping
 from sharder.ranges.report import RangeReport
 from sharder.ranges.state import State
-from sharder.ranges.store import AssignmentStore, Read
+from sharder.ranges.store import RETRY_SECONDS, AssignmentStore, Read
 from sharder.ranges.takers import Takers
 from sharder.ranges.trouble import Trouble
 from sharder.ranges.weights import Budget, ReportedWeights, Weights
@@ -90,7 +91,7 @@ class RangeAssignment:
         self._cut = cut
         self._store = AssignmentStore(name, leadership.api, leadership.fence, leadership.clock)
         self._contest = Contest(name, leadership.clock)
-        self._backoff = Backoff(leadership.rng)
+        self._backoff = Backoff(leadership.rng, max_seconds=RETRY_SECONDS)
         self._watch: Reflector[PartialObject] = Reflector(
             leadership.api, RING_ASSIGNMENTS, selector=Selector(fields=equals("metadata.name", name)),
             handler=self._on_assignment, name=f"assignment/{name}", clock=leadership.clock, rng=leadership.rng,
@@ -246,8 +247,7 @@ class RangeAssignment:
             self._note(None)
             return
         except FenceClosed:
-            # Nothing was sent. Either the lease is lost, which ends this, or its next renewal opens the fence again.
-            pass
+            pass  # nothing was sent; the lease is lost, which ends this, or its next renewal opens the fence again
         except ShardingError as error:
             # Somebody else was faster, in writing it or in deleting it: look at what is there now.
             if error.retry is not RetryRule.REFRESH and not isinstance(error, NotFound):
@@ -284,7 +284,8 @@ class RangeAssignment:
             self._set_state(self._found(named, named, held, presumed))
             self._wake.set()
             return
-        aim = self._aim(named, read.transit, held, wanted)
+        before = self.state.begun(named) if self.state is not None else read.transit.arrived(named)
+        aim = self._aim(named, before, held, wanted)
         following = next_named(named, self._homes.without_moved(aim, named), held)
         for shard in named.shards.keys() - self._takeover.membership.available:
             self._takeover.enqueue(shard)
@@ -297,8 +298,9 @@ class RangeAssignment:
             await self._report.show(read, named, loads, self._homes.namespaces, self._takeover.membership.left)
             await self._store.adopt(read, spec.uid)
             return
+        # It is told also if that fails; what has no answer may be executed.
+        self._set_state(replace(self._found(named, aim, held, presumed), unwritten=before, sent=following))
         if self._contest.left:  # nor is its status written, by which whoever it is would look again
-            self._set_state(self._found(named, aim, held, presumed))
             return
         transit = next_transit(named, following, aim, held, read.transit, self._homes.bound)
         await self._write(read, following, spec.uid, transit)
@@ -348,12 +350,10 @@ class RangeAssignment:
         gone = {shard: held.get(shard, NOWHERE) | ranges for shard, ranges in self._homes.gone.items()}
         return held | dict.fromkeys(presumed, EVERYWHERE) | gone, presumed | gone.keys()
 
-    def _aim(self, named: Named, transit: Transit, held: Mapping[str, HashRanges], wanted: Wanted) -> Named:
+    def _aim(self, named: Named, before: Named, held: Mapping[str, HashRanges], wanted: Wanted) -> Named:
         membership, self._again, clear = self._takeover.membership, None, self._homes.clear(named)
         if not self._shards:
             return clear
-        # What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
-        before = self.state.aim if self.state is not None else transit.arrived(named)
         stays = {shard: each for shard, each in clear.shards.items() if self._keeps(shard, membership)}
         stays |= self._takers.look(self._shards, membership, clear, before, held)
         kept = HashRanges.union(stays.values())

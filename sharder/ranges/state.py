@@ -15,7 +15,8 @@ class State:
 
     `held`: what shards may be working on; of those that are `missing`, whose Lease is not theirs, nobody knows.
     `silent`: shards that know labels alone; `idle`: those that take nothing of what they are named for.
-    `overlaps`: what several hold.
+    `overlaps`: what several hold.  `unwritten`: what it was to become when that was written last, where `aim` is not
+    known to be; `sent`: what it says if that is written after all.
     """
 
     named: Named
@@ -25,6 +26,15 @@ class State:
     silent: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
     overlaps: Overlaps = NONE
+    unwritten: Named | None = None
+    sent: Named | None = None
+
+    def begun(self, named: Named) -> Named:
+        """What it is to become as far as anything of that has been written, where it says `named` by now.
+
+        What is on its way is nobody's; planned anew from there, it might be sent elsewhere halfway.
+        """
+        return self.aim if self.unwritten is None or named == self.sent else self.unwritten
 
     @property
     def waits_for(self) -> HashRanges:

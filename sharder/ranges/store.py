@@ -59,6 +59,8 @@ NO_SUCH: Final = "it does not exist"
 _TOO_MANY: Final = "spec.ranges: Too many: "
 #: What ranges are split by that are nobody's; of too many it is left out.
 _SPLITTING: Final = frozenset({"from", "to"})
+#: A look that failed is made again after so long at most: what a shard has that died may be nobody's meanwhile.
+RETRY_SECONDS: Final = 10.0
 #: How often what was dropped or refused is written again, as namespaces by a definition that lacks them, or an owner:
 #: nobody tells that it would be kept by now.
 AGAIN_SECONDS: Final = 300.0

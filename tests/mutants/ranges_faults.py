@@ -125,7 +125,7 @@ RANGES_FAULTS: Final[dict[str, Fault]] = {
     "PLAN_ANEW_HALFWAY": Fault(
         "a leader that has just come sends ranges on where the last one has begun to",
         "sharder.ranges.assignment",
-        "else transit.arrived(named)",
+        "else read.transit.arrived(named)",
         "else named",
         TRANSIT[1:],
     ),

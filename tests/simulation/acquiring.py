@@ -48,8 +48,8 @@ class Acquisitions:
         if before is not None and before.doc.get("spec") == after.doc.get("spec"):
             return  # it counts from when it counted before
         lease: Lease = after.decode(Lease)
-        if commit.key != Key(self._world.namespace_of_shard(shard), shard):
-            return
+        if commit.key != Key(self._world.namespace_of_shard(shard), shard) or process == "user":
+            return  # what a backup tool puts back is nobody's renewal
         if released(lease) and process.rpartition("_")[0] == shard:
             self._check_release(shard, process)
         if lease.holder != shard:

@@ -23,6 +23,7 @@ from shardsdk.protocol.objects import NAMESPACES, Resource
 from shardsdk.testing.patching import apply_json_patch
 from tests.simulation.poison import Poison
 from tests.simulation.storage import Author, Doc, Storage, Version
+from tests.simulation.undoing import Undo
 
 #: Answers a review posted to a path, within the process of a replica; `None`: no replica can be reached.
 Ask = Callable[[str, bytes], Awaitable[bytes | None]]
@@ -66,6 +67,8 @@ class Webhooks:
     def wants(self, resource: Resource, before: Version | None, doc: Doc, author: Author) -> bool:
         if self._poison.refuses(resource, _key_of(before, doc)):
             return True
+        if self._undone(resource, before, author) is not None:
+            return True
         if not self._is_configured(resource):
             return False
         return next(self._matching(resource, before, doc, account_of(author)), None) is not None
@@ -81,10 +84,16 @@ class Webhooks:
             except TimeoutError:
                 pass
             doc = _apply(doc, answer)
+        undo = self._undone(resource, before, author)
+        if undo is not None and before is not None:
+            doc = undo.apply(resource, before, doc)
         key = _key_of(before, doc)
         if self._poison.refuses(resource, key):
             await self._poison.fail(resource, key, author.name)
         return doc
+
+    def _undone(self, resource: Resource, before: Version | None, author: Author) -> Undo | None:
+        return self._poison.undoings.of(resource, before.key, account_of(author)) if before is not None else None
 
     def _is_configured(self, resource: Resource) -> bool:
         """Whether any webhook is there for the resource at all."""

@@ -366,6 +366,9 @@ class Checkers:
         if said is None:
             return
         holder, held = said.holder, self._held.get(shard)
+        if commit.author.name == "user" and held is not None:
+            self._tear(shard, held)  # also what a backup tool puts back says nothing of who has it
+            return
         if holder == SHARDER_HOLDER and held is not None and held.holder != SHARDER_HOLDER:
             self.world.stats.takeovers += 1
             self.world.note(f"{commit.author.name} takes the lease of {shard} over")
@@ -375,9 +378,6 @@ class Checkers:
             self._acquired[commit.author.name] = self.world.now
         if held is None or held.holder != holder:
             self.world.note(f"{commit.author.name} makes {holder or 'nobody'!r} the holder of {shard}")
-        if commit.author.name == "user" and not holder and held is not None:
-            self._tear(shard, held)
-            return
         torn_from = held.torn_from if held is not None and commit.before is None else ""
         if holder == shard and held is not None and torn_from not in ("", commit.author.name):
             # Who starts without finding a lease cannot know of a namesake, which works on until it looks again.
@@ -393,7 +393,7 @@ class Checkers:
         return said
 
     def _tear(self, shard: str, held: Held) -> None:
-        """A user deleted or emptied a lease: it counts as held until it would have run out."""
+        """A user deleted, emptied or overwrote a lease: it counts as held until it would have run out."""
         if held.holder == SHARDER_HOLDER:
             self.tore_lease(shard)
         self._held[shard] = replace(held, author="user", torn_from=held.torn_from or held.author)

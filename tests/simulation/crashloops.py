@@ -45,7 +45,7 @@ class CrashLoops:
             shard.kill()
             world.later(rng.uniform(0.05, 0.6) * world.timings.lease, come_back)
 
-    def crash_owing(self, rng: Random) -> None:
+    def crash_owing(self, rng: Random, *, elsewhere: bool = False) -> None:
         """One dies while what it has sent may yet be executed; soon its next process is to give something away."""
         world = self._happenings.world
         shards = [each for each in world.shards if isinstance(each, ShardProcess) and each.ring is FAMILY]
@@ -55,9 +55,13 @@ class CrashLoops:
             world.later(world.timings.lease, partial(self._happenings.calm, shard.link))
         for _ in range(6):
             self._happenings.do(Action(world.now, "touch_work", rng.getrandbits(32)))
-        self._crash_owing(shards, rng, LOOKS)
+        self._crash_owing(shards, rng, LOOKS, elsewhere)
 
-    def _crash_owing(self, shards: list[ShardProcess], rng: Random, looks: int) -> None:
+    def crash_owing_elsewhere(self, rng: Random) -> None:
+        """The same, and its next process is in another pod: it has to wait for the lease, and owes nothing then."""
+        self.crash_owing(rng, elsewhere=True)
+
+    def _crash_owing(self, shards: list[ShardProcess], rng: Random, looks: int, elsewhere: bool) -> None:
         world = self._happenings.world
         sent = {each.process for shard in shards for each in world.server.unanswered_writes(shard.name)}
         sent |= world.server.acknowledgers()
@@ -66,12 +70,12 @@ class CrashLoops:
             shard = rng.choice(owing)
             world.mark("crashed with writes under way")
             shard.kill(closes_connections=False)  # what has gone to etcd is executed all the same
-            world.later(rng.uniform(0.03, 0.4), lambda: self._give_away(shard, rng))
+            world.later(rng.uniform(0.03, 0.4), lambda: self._give_away(shard, rng, elsewhere))
         elif looks:
-            world.later(LOOK_SECONDS, lambda: self._crash_owing(shards, rng, looks - 1))
+            world.later(LOOK_SECONDS, lambda: self._crash_owing(shards, rng, looks - 1, elsewhere))
 
-    def _give_away(self, shard: ShardProcess, rng: Random) -> None:
-        world, again = self._happenings.world, self._go_on(shard)
+    def _give_away(self, shard: ShardProcess, rng: Random, elsewhere: bool) -> None:
+        world, again = self._happenings.world, self._go_on(shard, elsewhere=elsewhere)
         if again is None:
             return
         if rng.random() < 0.6:
@@ -83,10 +87,10 @@ class CrashLoops:
         if shard.running:
             self._happenings.stop(shard, rng)
 
-    def _go_on(self, shard: ShardProcess) -> ShardProcess | None:
-        """Start its next process in its pod; `None`: one of its name runs."""
+    def _go_on(self, shard: ShardProcess, *, elsewhere: bool = False) -> ShardProcess | None:
+        """Start its next process in its pod, or in another one; `None`: one of its name runs."""
         world = self._happenings.world
         if any(each.name == shard.name and each.running for each in world.shards):
             return None
-        again = world.start_shard(shard.name, shard.ring, shard.instance)
+        again = world.start_shard(shard.name, shard.ring, None if elsewhere else shard.instance)
         return again if isinstance(again, ShardProcess) else None

@@ -169,7 +169,9 @@ class ForeignShard:
             self._queue.add(Key(delta.object.metadata.namespace, delta.object.metadata.name))
 
     def _on_piece(self, delta: Delta[Piece]) -> None:
-        # As controller-runtime's EnqueueRequestForOwner, for those who lose a child; others know by themselves.
+        # As controller-runtime's EnqueueRequestForOwner, for those who lose a child, or see one that was not there.
+        if delta.kind is EventKind.ADDED and (owner := delta.object.metadata.controller) is not None:
+            self._queue.add(Key(delta.object.metadata.namespace, owner.name))
         before = delta.object if delta.kind is EventKind.DELETED else delta.old
         lost = before.metadata.controller if before is not None else None
         if lost is not None and (delta.kind is EventKind.DELETED or lost != delta.object.metadata.controller):

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from shardsdk.protocol.objects import LEASES, Resource
 from shardsdk.testing.processes import outside
+from tests.simulation.backups import Backups
 from tests.simulation.crashloops import CrashLoops
+from tests.simulation.endings import Endings
 from tests.simulation.foreign import ForeignShard
 from tests.simulation.machines import LEAST_SECONDS
 from tests.simulation.namesakes import Namesakes
@@ -23,6 +25,7 @@ from tests.simulation.server import Service
 from tests.simulation.shards import ShardProcess
 from tests.simulation.stops import Stops
 from tests.simulation.tampering import Tampering
+from tests.simulation.undoing import Undoing
 from tests.simulation.users import Users
 from tests.simulation.vocabulary import FAMILY, PIECES, PLAIN
 
@@ -53,7 +56,8 @@ class Happenings:
         users = Users(world)
         self._namesakes = Namesakes(self, users)
         others = Tampering(users), Hands(users), CrashLoops(self), Stops(self)
-        self._actors: tuple[object, ...] = (self, users, self._namesakes, *others)
+        more = Backups(users), Undoing(users), Endings(users)
+        self._actors: tuple[object, ...] = (self, users, self._namesakes, *others, *more)
 
     def do(self, action: Action) -> None:
         """Carry one action out."""

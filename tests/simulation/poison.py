@@ -18,6 +18,7 @@ from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import LEASES, Resource
 from tests.simulation.collecting import owner_uid
 from tests.simulation.storage import Version
+from tests.simulation.undoing import Undoings
 from tests.simulation.vocabulary import PIECES, PLAINS, RING_OF_KIND, WORKS
 
 if TYPE_CHECKING:
@@ -40,11 +41,13 @@ class Poison:
 
     world: World
     _refused: dict[tuple[Resource, Key], Refusal] = field(default_factory=dict)
-    #: Resources of which no object can be written.
-    _failing: dict[Resource, Refusal] = field(default_factory=dict)
+    #: Resources of which no object can be written, or none of one namespace (empty: of any).
+    _failing: dict[tuple[Resource, str], Refusal] = field(default_factory=dict)
     #: Uids of what waits for poisoned objects, each with how many.
     _families: dict[str, int] = field(default_factory=dict)
     _mends: dict[Callable[[], None], asyncio.TimerHandle] = field(default_factory=dict)
+    #: Whose labels are put back as they were.
+    undoings: Undoings = field(default_factory=Undoings)
     #: When a write of a lease was last refused, by whose it was; since when all are, or were last, and since when they
     #: pass again.
     refused_at: dict[tuple[Key, str], float] = field(default_factory=dict)
@@ -88,12 +91,12 @@ class Poison:
 
     def _waits_for_resource(self, version: Version) -> bool:
         """Whether an object, its owner or its children cannot be written because none of their resource can."""
-        kind = version.doc["kind"]
-        if PLAINS in self._failing and kind == PLAINS.kind:
+        kind, namespace = version.doc["kind"], version.key.namespace
+        if kind == PLAINS.kind:
+            return self._refusal_of(PLAINS, namespace) is not None
+        if self._refusal_of(WORKS, namespace) is not None:
             return True
-        if WORKS in self._failing and kind in (WORKS.kind, PIECES.kind):
-            return True
-        if PIECES not in self._failing or kind == PLAINS.kind:
+        if self._refusal_of(PIECES, namespace) is None:
             return False
         # A work that neither has children nor wants any has nothing to wait for.
         return kind == PIECES.kind or bool(version.doc["spec"]["keys"] or self.world.index.children(version.uid))
@@ -139,24 +142,28 @@ class Poison:
                 self.refused_since[key] = self.world.now
             self._refused[resource, key] = refusal
 
-    def refuse_all(self, resource: Resource, refusal: Refusal | None) -> bool:
-        """Have writes of each object of a resource fail, or (`None`) pass again; False: they do already."""
+    def refuse_all(self, resource: Resource, refusal: Refusal | None, namespace: str = "") -> bool:
+        """Have writes of each object of a resource (in a namespace) fail, or (`None`) pass again; False: they do."""
         if refusal is None:
-            return self._failing.pop(resource, None) is not None
-        return self._failing.setdefault(resource, refusal) is refusal
+            return self._failing.pop((resource, namespace), None) is not None
+        return self._failing.setdefault((resource, namespace), refusal) is refusal
+
+    def _refusal_of(self, resource: Resource, namespace: str) -> Refusal | None:
+        """How writes of a resource fail in a namespace; `None`: they do not."""
+        return self._failing.get((resource, "")) or self._failing.get((resource, namespace))
 
     def refuses(self, resource: Resource, key: Key) -> bool:
         """Whether a write of this object fails, whatever it says."""
         if not self._refused and not self._failing:
             return False
-        return resource in self._failing or (resource, key) in self._refused
+        return (resource, key) in self._refused or self._refusal_of(resource, key.namespace) is not None
 
     async def fail(self, resource: Resource, key: Key, author: str) -> None:
         """What becomes of a write of `author`'s.  Raises: ServerError, Forbidden."""
         if resource == LEASES:
             self.refused_at[key, author] = self.world.now
         what = f"{resource.plural} {key}"
-        refusal = self._failing.get(resource) or self._refused[resource, key]
+        refusal = self._refusal_of(resource, key.namespace) or self._refused[resource, key]
         if refusal is Refusal.HANGS:
             await asyncio.sleep(HANGS_SECONDS)
             raise ServerError(f"{what}: failed calling webhook: context deadline exceeded", status=500, reason="")

@@ -58,6 +58,11 @@ class Restores:
             self._times.append(self._world.now)
             self._numbers.append(commit.number)
 
+    def number_at(self, moment: float) -> int:
+        """At which version the store was at a moment."""
+        at = bisect_right(self._times, moment) - 1
+        return self._numbers[at] if at >= 0 else 0
+
     def begin(self, rng: Random) -> None:
         """Stop the API server, to put back a backup before it starts again."""
         world = self._world

@@ -82,6 +82,8 @@ RARE: Final = {
     "restore_etcd": 0.12, "stop_shard_in_renewal": 0.3, "stop_leader_in_renewal": 0.2, "force_away": 0.3,
     "crash_loop": 0.25, "stop_busy_shard": 0.35, "refuse_leases": 0.2,
     "crash_owing": 0.3, "empty_beside_namesake": 0.3, "name_the_gone": 0.2,
+    "crash_owing_elsewhere": 0.2, "restore_leases": 0.3, "undo_labels": 0.3, "refuse_in_namespace": 0.3,
+    "end_in_transit": 0.3, "refuse_dry_runs": 0.2,
 }  # fmt: skip
 
 #: What hinders every ring at once, and does not happen in runs that leave a ring alone.

@@ -77,6 +77,8 @@ class SimServer:
         self.connected = False
         #: Whether lists and watches are filtered by `shardSelector`, as since Kubernetes 1.36; others ignore it.
         self.filters_shards = False
+        #: Whether webhooks of somebody's take dry runs of objects.
+        self.takes_dry_runs = True
         self.rng = rng
         self.admission = admission
         self.served: dict[tuple[str, str], Resource] = {}

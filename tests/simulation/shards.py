@@ -182,6 +182,8 @@ class ShardProcess:
                     return
                 known = await self._claim(context) if work.spec.claims else ()
                 keys, reference = work.spec.keys, context.controller_reference()
+                if context.metadata.deletion_timestamp is not None:  # of these it may not have been shown all children
+                    keys = [piece.spec.key for piece in present]
                 await self._reconciling.work(
                     context.api, main, context.metadata, keys, present, reference, known, lambda: context.cancelled
                 )

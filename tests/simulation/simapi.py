@@ -7,6 +7,7 @@ they are sent.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
 from math import floor
@@ -42,10 +43,14 @@ from tests.simulation.machines import comparison_of
 from tests.simulation.network import Link
 from tests.simulation.server import Change, Service, SimServer
 from tests.simulation.storage import Author, Version
-from tests.simulation.vocabulary import RING_OF
+from tests.simulation.vocabulary import PIECES, PLAINS, RING_OF, WORKS
 
 #: What the current task of a process is doing; goes into the author of its writes.
 DOING: Final[ContextVar[Any]] = ContextVar("doing", default=None)
+
+#: What dry runs are of: namespace, plural and name.
+_PATH: Final = re.compile(r"/apis/[^/]+/[^/]+/namespaces/([^/]+)/([^/]+)/([^/]+)")
+_TRIED: Final = {each.plural: each for each in (LEASES, WORKS, PIECES, PLAINS)}
 
 #: Now and then a request waits for a connection before it is sent.
 _CONNECT_SHARE: Final = 0.02
@@ -170,15 +175,23 @@ class SimApi(Api):
             self._server.close_watch(watch)
 
     async def exchange(self, request: RawRequest) -> bytes:
-        """A dry run of a lease's patch; nothing else is simulated.  Raises: BadRequest, as where nobody may ask."""
-        namespace, _, name = request.path.removeprefix("/apis/coordination.k8s.io/v1/namespaces/").partition("/leases/")
-        if request.method != "PATCH" or ("dryRun", "All") not in request.query or not name:
+        """A dry run of a patch; nothing else is simulated.  Raises: BadRequest, as where a webhook takes none."""
+        server, found = self._server, _PATH.fullmatch(request.path)
+        resource = _TRIED.get(found[2]) if found is not None else None
+        if found is None or resource is None or request.method != "PATCH" or ("dryRun", "All") not in request.query:
             raise BadRequest(f"{request.method} {request.path}: not simulated")
-        server, key, body = self._server, Key(namespace, name), msgspec.json.decode(request.body or b"{}")
-        change = server.change_by_patch(LEASES, key, PatchKind.MERGE, body, "", self._author())._replace(dry_run=True)
+        key, body = Key(found[1], found[3]), msgspec.json.decode(request.body or b"{}")
+        change = server.change_by_patch(resource, key, PatchKind.MERGE, body, "", self._author())._replace(dry_run=True)
         seconds = request.timeout_seconds or REQUEST_SECONDS
         deadline = asyncio.get_running_loop().time() + seconds
-        await self._fetch(f"try lease {key}", lambda: server.write(change, deadline), timeout_seconds=seconds)
+        what = f"try {resource.plural} {key}"
+
+        def execute() -> Any:
+            if resource != LEASES and not server.takes_dry_runs:
+                raise BadRequest(f"{what}: admission webhook does not support dry run", status=400, reason="BadRequest")
+            return server.write(change, deadline)
+
+        await self._fetch(what, execute, timeout_seconds=seconds)
         return b""
 
     async def discover(self, group: str, plural: str) -> Resource | None:

@@ -129,6 +129,35 @@ class Tampering:
 
         poison.mend_later(self._seconds(rng), mend)
 
+    def refuse_in_namespace(self, rng: Random) -> None:
+        """A policy denies all writes of one resource in one namespace, as long as somebody wants it to."""
+        world, namespace, resource = (
+            self._world,
+            rng.choice(self._world.namespaces),
+            rng.choice((PIECES, PIECES, WORKS)),
+        )
+        poison, refusal = world.poison, rng.choice(list(Refusal))
+        if not poison.refuse_all(resource, refusal, namespace):
+            return
+        world.note(f"writes of {resource.plural} in {namespace} from now on: {refusal.value}")
+
+        def mend() -> None:
+            world.note(f"writes of {resource.plural} in {namespace} pass again")
+            poison.refuse_all(resource, None, namespace)
+
+        poison.mend_later(self._seconds(rng), mend)
+
+    def refuse_dry_runs(self, rng: Random) -> None:
+        """Somebody's webhook says nothing of side effects: no dry run of an object is taken until that is mended."""
+        server = self._world.server
+        server.takes_dry_runs = False
+        self._world.note("dry runs of objects are refused from now on")
+
+        def mend() -> None:
+            server.takes_dry_runs = True
+
+        self._world.poison.mend_later(self._seconds(rng), mend)
+
     def refuse_leases(self, rng: Random) -> None:
         """Somebody's webhook refuses all writes of leases in a namespace of the shards', and spares the leader's."""
         world, refusal, namespace = self._world, rng.choice(list(Refusal)), rng.choice(SHARDS_NAMESPACES)

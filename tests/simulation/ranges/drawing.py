@@ -31,7 +31,7 @@ EDITS: Final = {"delete_assignment": 3, "spoil_assignment": 2, "name_anybody": 3
 #: What they do to leases.
 TEARS: Final = {"delete_lease": 2, "empty_lease": 2}
 #: And what is seldom that does so, too.
-_RARE_TEARS: Final = frozenset({"empty_beside_namesake"})
+_RARE_TEARS: Final = frozenset({"empty_beside_namesake", "restore_leases"})
 #: What they do to rings: it breaks neither half.
 COVERS: Final = {"cover_others": 1}
 #: What happens besides, and how often in a run of mean length; drawn apart from all else.
@@ -48,6 +48,7 @@ BREAKABLE: Final = tuple(each for each in Broken if each is not Broken.WEBHOOK)
 _BY_LABELS: Final = frozenset({
     "remove_label", "remove_both_labels", "remove_piece_label", "drain_by_hand", "relabel_by_hand", "webhook_down",
     "adopt_piece", "stray_piece", "toggle_namespace", "delete_lease", "empty_lease", "name_the_gone",
+    "undo_labels", "refuse_dry_runs",
 })  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sharder.core.observed import (
     FREE,
@@ -258,3 +259,27 @@ def test_a_stranger_that_goes_on_renewing_does_not_lengthen_what_the_shard_may_c
         assert held_until(seen, (), 0.0, OTHERS, lambda seconds: 0.0) > NOW + number
     emptied = observe(seen, lease("", 15, renewed=60), NOW + 60, OTHERS)
     assert shard_held_until(emptied, (), 0.0, OTHERS, lambda seconds: 0.0) == until
+
+
+@pytest.mark.parametrize("holder", ["", SHARDER_HOLDER])
+def test_an_older_copy_that_says_the_shard_has_left_gives_nothing_away(holder: str) -> None:
+    def counted(given: Lease, transitions: int) -> Lease:
+        return structs.replace(given, spec=structs.replace(given.spec, lease_transitions=transitions))
+
+    def still_held(transitions: int) -> float:
+        held = ObservedLease(counted(lease(SHARD), 4), THEN)
+        copy = counted(lease(holder, 1 if not holder else DURATION, renewed=3), transitions)
+        return held_until(observe(held, copy, NOW, ()), (), 0.0, (), lambda duration: 0.0)
+
+    assert [still_held(transitions) for transitions in (3, 4, 5)] == [NOW + DURATION, 0.0, 0.0]
+
+
+def test_a_copy_in_the_sharders_name_of_one_that_was_deleted_gives_nothing_away() -> None:
+    gone = vanish(ObservedLease(lease(SHARD), THEN), None, NOW)
+    copy = observe(gone, lease(SHARDER_HOLDER, renewed=3), NOW + 1, ())
+    assert held_until(copy, (), 0.0, (), lambda duration: 0.0) == NOW + DURATION
+    other = observe(copy, lease(SHARDER_HOLDER, renewed=2), NOW + 2, ())
+    assert held_until(other, (), 0.0, (), lambda duration: 0.0) == NOW + DURATION
+    later = int(NOW + DURATION + 1)
+    renewed = observe(other, lease(SHARDER_HOLDER, renewed=later), later, ())
+    assert held_until(renewed, (), 0.0, (), lambda duration: 0.0) == 0.0, "by whoever leads, and has waited"

@@ -147,6 +147,26 @@ async def test_a_refused_drain_is_told(clock: VirtualClock) -> None:
         )
 
 
+def test_many_refused_drains_are_told_of_together(caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def refused(clock: VirtualClock) -> None:
+        stage, api = refusing_stage(clock)
+        async with leading(stage):
+            names = names_on("two", "one", "two", count=MANY)
+            for name in names:
+                stage.create(OWNERS, thing(name, shard="one"))
+            await stage.until(lambda: stage.condition("Settled") == "True")
+            api.refused = dict.fromkeys(names, Invalid("a policy says no", status=422))
+            stage.start("two")
+            await stage.pass_time(120)
+            assert api.refusals >= MANY
+
+    refused()
+    told = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert set(told) == {"object cannot be placed"}
+    assert len(told) <= 3
+
+
 @in_virtual_time
 async def test_missing_permissions_are_told_by_the_rings_condition_alone(clock: VirtualClock) -> None:
     stage, api = refusing_stage(clock)
@@ -230,6 +250,31 @@ async def test_what_was_refused_for_long_is_tried_at_once_when_it_changes(
         for name in names:
             stage.server.patch(OWNERS, name, "default", {"metadata": {"annotations": {"mended": "yes"}}})
         await stage.until(lambda: {stage.label(OWNERS, name) for name in names} == {"one"}, seconds=2)
+
+
+@in_virtual_time
+async def test_once_something_goes_through_that_was_refused_the_rest_is_tried_as_well(clock: VirtualClock) -> None:
+    stage, api = refusing_stage(clock, ALONE)
+    async with leading(stage):
+        names = refuse_many(stage, api, Invalid("a policy says no", status=422))
+        await stage.pass_time(300)
+        api.refused.clear()
+        stage.server.patch(OWNERS, names[0], "default", {"metadata": {"annotations": {"mended": "yes"}}})
+        await stage.until(lambda: {stage.label(OWNERS, name) for name in names} == {"one"}, seconds=3)
+
+
+@in_virtual_time
+async def test_what_stays_refused_is_tried_no_more_often_for_each_that_goes_through(clock: VirtualClock) -> None:
+    stage, api = refusing_stage(clock, ALONE)
+    async with leading(stage):
+        names = refuse_many(stage, api, Invalid("a policy says no", status=422))
+        await stage.pass_time(300)
+        api.refusals = 0
+        for name in names[:10]:
+            del api.refused[name]
+            stage.server.patch(OWNERS, name, "default", {"metadata": {"annotations": {"mended": "yes"}}})
+            await stage.pass_time(2)
+        assert api.refusals <= 3 * MANY
 
 
 @in_virtual_time

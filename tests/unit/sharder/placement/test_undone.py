@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import pytest
 
+from sharder.core.takeover import RETURN_AFTER_SECONDS
+from sharder.rings.status import REFUSED
+from shardsdk.protocol.objects import LEASES, Resource
+from shardsdk.testing.memory import Object
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, OWNERS, Stage, leading, make_stage, names_on, ring, thing
+from tests.unit.sharder.placement.stage import (
+    ALONE,
+    LABELS,
+    OWNERS,
+    Stage,
+    leading,
+    make_stage,
+    names_on,
+    ring,
+    thing,
+)
 
 MANY: Final = 20
 
@@ -113,3 +128,66 @@ def test_what_is_undone_while_its_shard_is_gone_is_not_tried_all_the_time(resour
             await stage.until(lambda: stage.label(OWNERS, name) == "two", seconds=61)
 
     gone()
+
+
+@pytest.mark.parametrize("resources", [(ALONE,), ()])
+def test_what_drains_again_with_each_write_does_not_go_to_and_fro(resources: tuple[Any, ...]) -> None:
+    """Somebody's webhook puts the drain label back alone, and the shard that is given the object lets go of it."""
+
+    @in_virtual_time
+    async def scene(clock: VirtualClock) -> None:
+        stage = make_stage(clock)
+        stage.set_up(ring(*resources), "one")
+        given: list[float] = []
+
+        def insist(verb: str, resource: Resource, old: Object | None, new: Object) -> Object:
+            if resource == OWNERS and old is not None:
+                labels = new["metadata"].setdefault("labels", {})
+                labels[LABELS.drain] = "yes"
+                if labels.get(LABELS.shard) and not (old["metadata"].get("labels") or {}).get(LABELS.shard):
+                    given.append(clock.monotonic())
+                    asyncio.get_running_loop().call_later(0.02, stage.acknowledge, "it")
+            return new
+
+        async with leading(stage):
+            await stage.until(lambda: stage.condition("Settled") == "True")
+            stage.create(OWNERS, thing("it", shard="one"))
+            await stage.pass_time(5)
+            stage.server.admit = insist
+            stage.server.patch(OWNERS, "it", "default", {"metadata": {"labels": {LABELS.shard: None}}})
+            await stage.pass_time(120)
+            assert 2 <= len(given) <= 12
+            assert any("puts it back" in each for each in stage.events.of(REFUSED))
+            stage.server.admit = lambda verb, resource, old, new: new
+            await stage.until(lambda: stage.label(OWNERS, "it") == "one", seconds=61)
+            await stage.pass_time(30)
+            assert stage.label(OWNERS, "it") == "one"
+            assert not stage.draining(OWNERS, "it")
+
+    scene()
+
+
+@in_virtual_time
+async def test_a_move_whose_drain_label_comes_back_is_the_last_move_all_the_same(clock: VirtualClock) -> None:
+    """The lease is given back some seconds later only: watches of whoever gets it may lag."""
+    stage = make_stage(clock)
+    stage.set_up(ring(ALONE), "one", "two")
+    [name], moved, back = names_on("two", "one", "two", count=1), list[float](), list[float]()
+
+    def insist(verb: str, resource: Resource, old: Object | None, new: Object) -> Object:
+        if resource == OWNERS and old is not None:
+            new["metadata"].setdefault("labels", {})[LABELS.drain] = "yes"
+            moved.append(clock.monotonic())
+        if resource == LEASES and new["metadata"]["name"] == "one" and not new["spec"]["holderIdentity"]:
+            back.append(clock.monotonic())
+        return new
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.create(OWNERS, thing(name, shard="one", draining=True))
+        stage.server.admit = insist
+        await stage.pass_time(1)
+        stage.crash("one")
+        await stage.until(lambda: bool(back), seconds=60)
+        assert stage.label(OWNERS, name) == "two"
+        assert back[0] - moved[0] >= RETURN_AFTER_SECONDS

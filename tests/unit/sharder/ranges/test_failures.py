@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from sharder.core.lasting import LASTING_SECONDS
+from sharder.ranges.store import RETRY_SECONDS
 from sharder.ranges.trouble import UNSERVED_SECONDS
-from shardsdk.errors import NotFound, ServerError
+from shardsdk.errors import ConnectionFailed, Forbidden, NotFound, ServerError
 from shardsdk.kube.api import Operation
 from shardsdk.protocol.objects import CLUSTERRINGS
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS, Named
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import RING, leading
-from tests.unit.sharder.ranges.rig import by_cells, ranged, sharder
+from tests.unit.sharder.ranges.rig import Ring, by_cells, ranged, sharder
 
 
 class Restarted(MemoryApi):
@@ -30,6 +31,57 @@ class Restarted(MemoryApi):
             self.refused += 1
             raise self.answer
         return await super().send(operation)
+
+
+class Refusing(Restarted):
+    """One that shows them, and lets nobody change them."""
+
+    answer = Forbidden("a policy says no", status=403)
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        return await (super().send(operation) if operation.writes else MemoryApi.send(self, operation))
+
+
+class Deaf(MemoryApi):
+    """One whose answer to so many writes of them is lost."""
+
+    to_lose = 0
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        answer = await super().send(operation)
+        if self.to_lose and operation.writes and operation.resource == RING_ASSIGNMENTS:
+            self.to_lose -= 1
+            raise ConnectionFailed("no answer")
+        return answer
+
+
+@pytest.mark.parametrize("has_looked", [False, True])
+@in_virtual_time
+async def test_what_was_written_without_an_answer_goes_on_where_it_was_begun(
+    clock: VirtualClock, has_looked: bool
+) -> None:
+    async with ranged(clock, "a", api=Deaf) as ring:
+        api = ring.stage.api
+        assert isinstance(api, Deaf)
+        async with sharder(ring.stage):
+            await ring.until_spread("a")
+            api.to_lose = int(has_looked)
+            if has_looked:
+                ring.start("b")
+                await written(ring, api)
+        if not has_looked:
+            ring.start("b")
+            await ring.stage.pass_time(1)
+            api.to_lose = 1
+            async with sharder(ring.stage):
+                await written(ring, api)
+
+
+async def written(ring: Ring, api: Deaf) -> None:
+    await ring.stage.until(lambda: not api.to_lose, every=0.001)
+    ring.start("c")
+    await ring.until_spread("a", "b", "c")
+    assert len(ring.named().of("b").spans) == 1, "it was meant for one range, and others get what it leaves"
 
 
 def test_a_bug_in_one_rings_pass_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,6 +128,33 @@ async def test_what_fails_for_a_moment_is_not_told_and_what_lasts_is(clock: Virt
         api.serves = True
         await ring.until_spread("a", "b", "c", "d")
         assert assignment.summarize().trouble is None
+
+
+@in_virtual_time
+async def test_what_waits_is_told_while_it_cannot_be_written_and_goes_back_where_it_was(clock: VirtualClock) -> None:
+    async with ranged(clock, "a", "b", api=Refusing) as ring, sharder(ring.stage) as assignment:
+        api = ring.stage.api
+        assert isinstance(api, Refusing)
+        await ring.until_spread("a", "b")
+        await ring.stage.until(lambda: assignment.summarize().settled)
+        before, api.serves = ring.named(), False
+        ring.start("c")
+        await ring.stage.until(lambda: not assignment.summarize().settled, seconds=5)
+        await ring.shards["c"].leave()
+        await ring.stage.until(lambda: assignment.summarize().settled, seconds=60)
+        api.serves = True
+        await ring.stage.pass_time(20)
+        assert ring.named() == before
+        api.serves = False
+        ring.shards["b"].crash()
+        await ring.stage.until(lambda: not assignment.summarize().settled, seconds=60)
+        summary = assignment.summarize()
+        assert summary.ranges is not None
+        assert "to a" in (summary.ranges.moving or "")
+        assert summary.trouble is None
+        await ring.stage.pass_time(45)  # it is tried ever less often
+        api.serves = True
+        await ring.until_spread("a", seconds=RETRY_SECONDS + 2)
 
 
 @in_virtual_time

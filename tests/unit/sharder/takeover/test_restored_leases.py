@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 
 from sharder.core.liveness import SILENT_SHARE
+from shardsdk.protocol.labels import SHARDER_HOLDER
+from shardsdk.protocol.leases import render_micro_time
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.virtual import SkewedClock, VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
@@ -63,6 +65,28 @@ def test_restored_leases_of_dead_shards_move_nothing_and_get_nothing_new_once_th
             assert story.drains == 0
             assert all(label in SHARDS_OF_RING for each in story.of.values() for label in each if label != "nobody")
             assert "old-a" not in stage.message("ShardsAvailable")
+
+    scene()
+
+
+@pytest.mark.parametrize("holder", ["", SHARDER_HOLDER])
+def test_a_copy_of_when_its_shard_had_left_put_over_a_living_shards_lease_takes_nothing_from_it(holder: str) -> None:
+    @in_virtual_time
+    async def scene(clock: VirtualClock) -> None:
+        stage, story = settled_ring(clock)
+        stage.server.patch(LEASES, "one", SHARDS, {"spec": {"leaseTransitions": 4}})
+        async with leading(stage):
+            await stage.until_settled()
+            before = labels(stage)
+            stage.crash("one")  # it works on until it is to renew its lease, and finds somebody else's
+            then = render_micro_time(SkewedClock(clock, ahead_seconds=-DAY_SECONDS).now())
+            said = {"holderIdentity": holder, "leaseDurationSeconds": 15 if holder else 1}
+            spec = {"leaseTransitions": 3, "renewTime": then} | said
+            stage.server.patch(LEASES, "one", SHARDS, {"spec": spec})
+            await clock.sleep(14)
+            assert labels(stage) == before
+            assert story.drains == 0
+            await stage.until(lambda: "one" not in labels(stage).values(), seconds=10)
 
     scene()
 
