@@ -13,7 +13,7 @@ that says the latter of one that was deleted ends nothing either.
 REMAINS is that rule: by what was known of the lease, and by what it says now.
 
 The times that are written in a lease come from another machine's clock; nothing here
-reads them, but for whether two are the same.
+compares them with ours.  Two in one lease are compared: for whether they are the same, and to know an older copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from sharder.core.liveness import History, follow
 from sharder.core.shards import LeaseFacts, facts_of
 from shardsdk.protocol.labels import SHARDER_HOLDER
-from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease
+from shardsdk.protocol.leases import MAX_DURATION_SECONDS, Lease, parse_micro_time
 
 #: A lease of which nothing is known counts as held for this long at least.  Source: wire contract.
 UNSEEN_SECONDS: Final = 15.0
@@ -264,10 +264,14 @@ def _remains(
 def _is_set_back(known: Lease, lease: Lease) -> bool:
     """Whether an older copy that says something else was put over a lease that its shard held, by a restore, say.
 
-    Whoever gives a lease away, or takes one, leaves its number of transitions or counts it up.
+    Whoever gives a lease away, or takes one, leaves its number of transitions or counts it up; and does so after it was
+    acquired.  The number alone does not tell: one that was deleted since the copy was made counts from 0 again.  A
+    wall clock behind by more than the lease was held for makes another look like one, which then counts a while longer.
     """
-    was, now = known.spec.lease_transitions or 0, lease.spec.lease_transitions or 0
-    return known.held_by_shard and not lease.held_by_shard and now < was
+    fewer = (lease.spec.lease_transitions or 0) < (known.spec.lease_transitions or 0)
+    acquired, renewed = parse_micro_time(known.spec.acquire_time), parse_micro_time(lease.spec.renew_time)
+    before = acquired is not None and renewed is not None and renewed < acquired
+    return known.held_by_shard and not lease.held_by_shard and (fewer or before)
 
 
 def _carried_over(known: ObservedLease, after: Lease | None, now: float) -> Span:

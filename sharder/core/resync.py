@@ -16,8 +16,9 @@ or puts it off is an event; TABLE says what each changes:
 - A shard that was silent has missed, at most, a few new objects, and others work on those.  So after
   one pass on that account the next is put off: shards that renew irregularly would have everything
   gone through all the time.
-- What a pass finds in a namespace that came into scope no watch need hold: the ring is not
-  settled before a pass over that namespace has found nothing.
+- A namespace that came into scope, or left it, is gone through, and nothing else is, or rings over
+  many objects would have all of them read whenever somebody makes a namespace.  What a pass finds in one
+  no watch need hold: the ring is not settled before a pass over that namespace has found nothing.
 
 How a deep pass has ended is an event as well, by the first of CONCLUSIONS that holds.
 """
@@ -64,8 +65,9 @@ class ResyncState:
     nothing has changed since.  `deep_at`: when a deep pass is due (`None`: it is not).
     `owed`: one is due as soon as nothing waits.  `asked`: other passes, not before
     `not_before`.  `left_out`: objects that were found were left out, because too many
-    waited; `left_out_of`: the namespaces of those that no watch holds.  `again`: the
-    namespaces in which the last pass has found something.  `pause`: before the next
+    waited; `left_out_of`: the namespaces of those that no watch holds.  `unsure`: the
+    namespaces that have changed, and were not gone through since.  `again`: those
+    in which the last pass has found something.  `pause`: before the next
     attempt.  `superseded`: passes in a row that were overtaken.
     """
 
@@ -80,6 +82,7 @@ class ResyncState:
     not_before: float = float("-inf")
     left_out: bool = False
     left_out_of: frozenset[str] = frozenset()
+    unsure: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
     pause: float = RETRY_SECONDS[0]
     superseded: int = 0
@@ -88,6 +91,11 @@ class ResyncState:
     def settles_at(self) -> float:
         """From when on no replica can still be placing by an older membership."""
         return self.changed_at + self.settle_after_seconds
+
+    @property
+    def nothing_found(self) -> bool:
+        """Whether the last passes have found nothing, and nothing has changed since."""
+        return self.clean and not self.unsure
 
 
 class Event(Enum):
@@ -111,6 +119,7 @@ class Event(Enum):
     FAILED = "the pass failed"
     ENDED = "the pass has gone through everything"
     FOUND_IN_NAMESPACES = "a pass over namespaces has found something"
+    NAMESPACES_CLEAN = "a pass over namespaces has found nothing"
     FOUND_SOME = "a deep pass has found something, or left something out"
     TOO_EARLY = "a deep pass has found nothing, but began before every replica knew the shards"
     OBJECTS_WAIT = "a deep pass has found nothing, but objects wait"
@@ -197,6 +206,14 @@ AGAIN: Final = Effect(
 NONE_AGAIN: Final = Effect(
     "no namespace is to be gone through again", lambda state, now, named: replace(state, again=frozenset())
 )
+UNSURE: Final = Effect(
+    "nobody knows what is in those namespaces",
+    lambda state, now, named: replace(state, unsure=state.unsure | named.namespaces),
+)
+SURE: Final = Effect(
+    "it is known what is in those namespaces, but for what has changed meanwhile",
+    lambda state, now, named: replace(state, unsure=state.unsure - (named.namespaces - state.asked.namespaces)),
+)
 CHANGED_NOW: Final = Effect(
     "replicas are given time to know the shards", lambda state, now, named: replace(state, changed_at=now)
 )
@@ -217,7 +234,7 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
         Event.READINESS_CHANGED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST)),
         Event.SILENCE_ENDED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST, SILENCE)),
         Event.SILENCE_ENDED_AGAIN: Change((DEEP_LATER, SILENCE), only_if=lambda state: state.deep_at is None),
-        Event.NAMESPACE_CHANGED: Change((UNCLEAN, ASKED, DEEP_SOON)),
+        Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE)),
         Event.MOVING: Change((UNCLEAN, OWED)),
         Event.QUIET: Change((PAUSE_FIRST, DEEP_WITHIN_PAUSE), only_if=lambda state: state.owed),
         Event.LEFT_OUT: Change((LEFT_OUT,)),
@@ -230,7 +247,8 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
         Event.SUPERSEDED: Change((ONE_MORE, ASKED)),
         Event.FAILED: Change((ASKED, AFTER_PAUSE, DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
         Event.ENDED: Change((NONE_IN_A_ROW,)),
-        Event.FOUND_IN_NAMESPACES: Change((UNCLEAN, AGAIN, DEEP_SOON)),
+        Event.FOUND_IN_NAMESPACES: Change((UNCLEAN, SURE, AGAIN, DEEP_SOON)),
+        Event.NAMESPACES_CLEAN: Change((SURE,)),
         Event.FOUND_SOME: Change((DEEP_WITHIN_PAUSE, PAUSE_DOUBLED)),
         Event.TOO_EARLY: Change((DEEP_WHEN_ALL_KNOW,)),
         Event.OBJECTS_WAIT: Change((OWED,)),
@@ -278,7 +296,7 @@ CONCLUSIONS: Final = (
     Conclusion("objects have changed hands meanwhile", lambda end: end.state.owed, Event.QUIET),
     Conclusion(
         "another pass was asked for meanwhile",
-        lambda end: end.state.deep_at is not None or end.state.asked != NOTHING,
+        lambda end: end.state.deep_at is not None or end.state.asked.shallow,
         Event.MORE_ASKED,
     ),
     Conclusion("otherwise", lambda _: True, Event.FOUND_NOTHING),
@@ -325,10 +343,12 @@ def due(state: ResyncState, period_over_at: float) -> float:
 def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState, Round]:
     """Begin what is due: a deep pass comes across what was left out, if there is room for that by now.
 
+    With it go those over namespaces that are owed still: what was asked for while no shard was there is forgotten.
+
     `moving`: objects change hands just now.
     """
     deep = state.deep_at is not None and now >= state.deep_at
-    more = state.left_out_of | state.again if deep else frozenset()
+    more = state.left_out_of | state.again | state.unsure if deep else frozenset()
     asked = Asked(state.asked.shallow, state.asked.namespaces | more)
     event = Event.SHALLOW_BEGINS
     if deep:
@@ -340,8 +360,9 @@ def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState,
 def conclude(state: ResyncState, passed: Round, found: int, now: float, *, quiet: bool) -> ResyncState:
     """The state after passes that went through everything, and `found` so many; `quiet`: nothing waits."""
     state = on(state, Event.ENDED, now)
-    if found and passed.asked.namespaces:
-        state = on(state, Event.FOUND_IN_NAMESPACES, now, Asked(namespaces=passed.asked.namespaces))
+    if passed.asked.namespaces:
+        event = Event.FOUND_IN_NAMESPACES if found else Event.NAMESPACES_CLEAN
+        state = on(state, event, now, Asked(namespaces=passed.asked.namespaces))
     if not passed.deep or passed.generation != state.generation:
         return state
     end = _End(state, found, passed.began, quiet)
@@ -355,4 +376,4 @@ def is_superseded(state: ResyncState, generation: int) -> bool:
 
 def is_settled(state: ResyncState, *, quiet: bool) -> bool:
     """Whether every object is where it should be; `quiet`: nothing waits."""
-    return state.clean and quiet
+    return state.nothing_found and quiet

@@ -241,14 +241,14 @@ class Resync:
             self._conclude(passes, found)
 
     def _conclude(self, passes: Round, found: int) -> None:
-        was_clean, quiet = self._state.clean, self._nothing_waits()
+        was_clean, quiet = self._state.nothing_found, self._nothing_waits()
         # Nothing else tells that what was in the way of what joins is so no longer.
         to_come_back_for = found or int(quiet and passes.began >= self._state.settles_at and self._joins())
         self._state = conclude(self._state, passes, to_come_back_for, self._clock.monotonic(), quiet=quiet)
         self.found_some = bool(found) or (self.found_some and not passes.deep)
         if passes.deep:
             self.ended, self.failures = True, {}
-        if self._state.clean and not was_clean:
+        if self._state.nothing_found and not was_clean:
             self.clean_since = self._clock.monotonic()
             for tell in self._when_settled:
                 tell()

@@ -92,6 +92,27 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
         "",
         ("tests/unit/sharder/takeover/test_leaving.py",),
     ),
+    "NAMESPACES_FORGOTTEN_WITHOUT_SHARDS": Fault(
+        "a namespace that came while no shard was there is gone through once one is",
+        "sharder.core.resync",
+        "state.left_out_of | state.again | state.unsure",
+        "state.left_out_of | state.again",
+        ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_namespaces_watched.py"),
+    ),
+    "ALL_GONE_THROUGH_FOR_A_NAMESPACE": Fault(
+        "a namespace that comes or leaves has nothing gone through but what is in it",
+        "sharder.core.resync",
+        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE)),",
+        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, DEEP_SOON)),",
+        ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_namespaces_watched.py"),
+    ),
+    "OLDER_COPIES_BY_NUMBER_ALONE": Fault(
+        "an older copy of a lease that was deleted meanwhile gives nothing of its shard away",
+        "sharder.core.observed",
+        "and (fewer or before)",
+        "and fewer",
+        ("tests/unit/sharder/takeover/test_restored_leases.py",),
+    ),
     "GO_THROUGH_ALL_AFTER_EACH_SILENCE": Fault(
         "shards that renew irregularly do not have all objects gone through all the time",
         "sharder.core.resync",

@@ -362,8 +362,8 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "NAMESPACES_ONCE": Fault(
         "a namespace that came is gone through until nothing is found there",
         "sharder.core.resync",
-        "if found and passed.asked.namespaces:",
-        "if False:",
+        "event = Event.FOUND_IN_NAMESPACES if found else Event.NAMESPACES_CLEAN",
+        "event = Event.NAMESPACES_CLEAN",
         MEANWHILE,
     ),
     "CHILDREN_BY_THEIR_NAMESPACE": Fault(

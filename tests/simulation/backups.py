@@ -69,7 +69,9 @@ class Backups:
         if not now.held_by_shard:
             return was.held_by_shard
         if not was.held_by_shard:
-            return (was.spec.lease_transitions or 0) < (now.spec.lease_transitions or 0)
+            fewer = (was.spec.lease_transitions or 0) < (now.spec.lease_transitions or 0)
+            # One that was deleted since counts from 0 again, but was acquired since, too.
+            return fewer or str(was.spec.renew_time) < str(now.spec.acquire_time)
         # What a ring by ranges is told of a living shard is what that holds, or another may be named for it.
         return was.held_ranges == now.held_ranges
 

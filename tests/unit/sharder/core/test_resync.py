@@ -38,6 +38,8 @@ NS = Asked(namespaces=frozenset({"a"}))
 LEFT_OUT = replace(CLEAN, left_out=True, left_out_of=frozenset({"b"}))
 #: Objects were left out, and others found in a namespace.
 FOUND = replace(LEFT_OUT, again=frozenset({"c"}))
+#: One has changed, and was not gone through since.
+UNSURE = replace(FOUND, unsure=frozenset({"d"}))
 
 
 def changed(state: ResyncState, **fields: Any) -> ResyncState:
@@ -83,10 +85,10 @@ MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SEC
             changed(CLEAN, silence_at=NOW + 9), Event.SILENCE_ENDED_AGAIN, NOTHING,
             changed(CLEAN, silence_at=NOW + 9 + SILENCE_SECONDS, deep_at=NOW + 9),
         ),
-        (CLEAN, Event.NAMESPACE_CHANGED, NS, changed(IDLE, asked=NS, deep_at=NOW + 4)),
+        (CLEAN, Event.NAMESPACE_CHANGED, NS, changed(CLEAN, asked=NS, unsure=NS.namespaces)),
         (
-            changed(CLEAN, deep_at=NOW + 1), Event.NAMESPACE_CHANGED, NS,
-            changed(IDLE, asked=NS, deep_at=NOW + 1),
+            changed(CLEAN, unsure=frozenset({"b"})), Event.NAMESPACE_CHANGED, NS,
+            changed(CLEAN, asked=NS, unsure=frozenset({"a", "b"})),
         ),
         (CLEAN, Event.MOVING, NOTHING, changed(IDLE, owed=True)),
         (changed(IDLE, owed=True), Event.QUIET, NOTHING, MOVED),
@@ -111,7 +113,18 @@ MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SEC
             changed(IDLE, not_before=NOW + 40, deep_at=NOW + 2, pause=RETRY_SECONDS[1]),
         ),
         (changed(IDLE, superseded=2), Event.ENDED, NOTHING, IDLE),
-        (CLEAN, Event.FOUND_IN_NAMESPACES, NS, changed(IDLE, again=NS.namespaces, deep_at=NOW + 4)),
+        (
+            changed(CLEAN, unsure=NS.namespaces), Event.FOUND_IN_NAMESPACES, NS,
+            changed(IDLE, again=NS.namespaces, deep_at=NOW + 4),
+        ),
+        (
+            changed(CLEAN, unsure=frozenset({"a", "b"})), Event.NAMESPACES_CLEAN, NS,
+            changed(CLEAN, unsure=frozenset({"b"})),
+        ),
+        (  # it has changed again meanwhile
+            changed(CLEAN, unsure=NS.namespaces, asked=NS), Event.NAMESPACES_CLEAN, NS,
+            changed(CLEAN, unsure=NS.namespaces, asked=NS),
+        ),
         (CLEAN, Event.FOUND_SOME, NOTHING, changed(CLEAN, deep_at=NOW + 4, pause=8.0)),
         (IDLE, Event.TOO_EARLY, NOTHING, changed(IDLE, deep_at=900.0 + SETTLE)),
         (IDLE, Event.OBJECTS_WAIT, NOTHING, changed(IDLE, owed=True)),
@@ -137,7 +150,8 @@ def test_the_table_has_a_row_for_every_event() -> None:
         (IDLE, 0, NOW, False, Event.OBJECTS_WAIT),
         (replace(IDLE, owed=True), 0, NOW, False, Event.OBJECTS_WAIT),
         (replace(IDLE, owed=True), 0, NOW, True, Event.QUIET),
-        (replace(IDLE, asked=NS), 0, NOW, True, Event.MORE_ASKED),
+        (replace(IDLE, asked=Asked(shallow=True)), 0, NOW, True, Event.MORE_ASKED),
+        (replace(IDLE, asked=NS, unsure=NS.namespaces), 0, NOW, True, Event.FOUND_NOTHING),
         (replace(IDLE, deep_at=NOW + 5), 0, NOW, True, Event.MORE_ASKED),
         (IDLE, 0, NOW, True, Event.FOUND_NOTHING),
     ],
@@ -172,10 +186,11 @@ def test_when_the_next_pass_begins(state: ResyncState, moment: float) -> None:
 
 
 def test_a_pass_takes_what_is_asked_for_and_a_deep_one_what_was_left_out() -> None:
-    waiting = replace(FOUND, asked=NS, deep_at=NOW, generation=3)
+    waiting = replace(UNSURE, asked=NS, deep_at=NOW, generation=3)
     assert begin(waiting, NOW - 1, moving=False) == (replace(waiting, asked=NOTHING), Round(False, NS, 3, NOW - 1))
-    all_three = Asked(namespaces=frozenset({"a", "b", "c"}))
-    assert begin(waiting, NOW, moving=False) == (replace(CLEAN, generation=3), Round(True, all_three, 3, NOW))
+    every = Asked(namespaces=frozenset({"a", "b", "c", "d"}))
+    begun = replace(CLEAN, generation=3, unsure=frozenset({"d"}))
+    assert begin(waiting, NOW, moving=False) == (begun, Round(True, every, 3, NOW))
 
 
 def test_a_namespace_in_which_something_was_found_is_gone_through_until_nothing_is() -> None:
@@ -201,6 +216,7 @@ def test_a_ring_is_settled_when_it_is_clean_and_nothing_waits() -> None:
     assert is_settled(CLEAN, quiet=True)
     assert not is_settled(CLEAN, quiet=False)
     assert not is_settled(IDLE, quiet=True)
+    assert not is_settled(replace(CLEAN, unsure=NS.namespaces), quiet=True)
 
 
 ONE = Membership(available=frozenset({"one"}), ready=frozenset({"one"}))
@@ -283,4 +299,6 @@ def test_a_ring_is_clean_by_a_late_pass_only_and_else_another_one_comes(story: l
                 assert quiet
                 assert passed.began >= state.settles_at
         assert state.clean or state.deep_at is not None or state.owed, "nothing brings the ring back"
+        unasked = state.unsure - state.asked.namespaces
+        assert not unasked or state.deep_at is not None or state.owed, "nothing goes through what has changed"
         assert RETRY_SECONDS[0] <= state.pause <= RETRY_SECONDS[1]

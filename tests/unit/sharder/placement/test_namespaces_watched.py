@@ -187,13 +187,20 @@ async def test_each_namespace_that_is_watched_counts_as_a_watch(
 
 
 class PassesApi(MemoryApi):
-    """A connection that knows how often owners with a shard were gone through."""
+    """A connection that knows of which namespaces (`None`: all) owners were gone through, and how often."""
 
-    passes = 0
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.passes: Counter[str | None] = Counter()
 
-    async def stream(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[Any]:
-        self.passes += resource == OWNERS
-        async for batch in super().stream(resource, *args, **more):
+    async def stream(self, resource: Resource, namespace: str | None = None, **more: Any) -> AsyncIterator[Any]:
+        self.passes.update([namespace] if resource == OWNERS else [])
+        async for batch in super().stream(resource, namespace, **more):
+            yield batch
+
+    async def pages(self, resource: Resource, namespace: str | None = None, **more: Any) -> AsyncIterator[Any]:
+        self.passes.update([namespace] if resource == OWNERS else [])
+        async for batch in super().pages(resource, namespace, **more):
             yield batch
 
 
@@ -208,10 +215,47 @@ async def test_nothing_is_gone_through_for_a_namespace_that_was_deleted(clock: V
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         await stage.pass_time(30)
-        before = stage.api.passes
+        before = stage.api.passes.copy()
         for name in names[1:]:
             stage.server.delete(NAMESPACES, name, None)
             await stage.pass_time(5)
             assert stage.condition("Settled") == "True"
         assert stage.api.passes == before
         await placed(stage, "after", names[0])
+
+
+@in_virtual_time
+async def test_only_the_namespace_that_comes_or_leaves_is_gone_through(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=PassesApi)
+    assert isinstance(stage.api, PassesApi)
+    add_namespace(stage, "a")
+    stage.set_up(ring(ALONE, namespaceSelector=OURS), "one")
+    async with leading(stage):
+        await placed(stage, "it", "a")
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        await stage.pass_time(30)
+        stage.api.passes.clear()
+        for number in range(MAX_NAMESPACES + 2):
+            add_namespace(stage, f"preview-{number}")
+            await stage.pass_time(5)
+            assert stage.condition("Settled") == "True"
+            set_team(stage, f"preview-{number}", "theirs")
+            await stage.pass_time(5)
+            assert stage.condition("Settled") == "True"
+        assert stage.api.passes == {f"preview-{number}": 2 for number in range(MAX_NAMESPACES + 2)}
+
+
+@in_virtual_time
+async def test_what_comes_with_its_namespace_while_no_shard_is_there_is_placed_once_one_is(clock: VirtualClock) -> None:
+    stage, _ = stage_with(clock, "a", namespaceSelector=OURS)
+    stage.create(OWNERS, thing("there-before"), "others")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.release("one")
+        await stage.until(lambda: stage.condition("ShardsAvailable") == "False")
+        set_team(stage, "others", "ours")
+        await stage.pass_time(5)
+        assert stage.condition("Settled") != "True"
+        stage.start("one")
+        await stage.until(lambda: stage.label(OWNERS, "there-before", "others") == "one", seconds=5)
+        await stage.until(lambda: stage.condition("Settled") == "True")

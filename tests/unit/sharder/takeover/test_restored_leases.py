@@ -70,11 +70,14 @@ def test_restored_leases_of_dead_shards_move_nothing_and_get_nothing_new_once_th
 
 
 @pytest.mark.parametrize("holder", ["", SHARDER_HOLDER])
-def test_a_copy_of_when_its_shard_had_left_put_over_a_living_shards_lease_takes_nothing_from_it(holder: str) -> None:
+@pytest.mark.parametrize("transitions", [4, 0], ids=["as it was", "deleted since"])
+def test_a_copy_of_when_its_shard_had_left_put_over_a_living_shards_lease_takes_nothing_from_it(
+    holder: str, transitions: int
+) -> None:
     @in_virtual_time
     async def scene(clock: VirtualClock) -> None:
         stage, story = settled_ring(clock)
-        stage.server.patch(LEASES, "one", SHARDS, {"spec": {"leaseTransitions": 4}})
+        stage.server.patch(LEASES, "one", SHARDS, {"spec": {"leaseTransitions": transitions}})
         async with leading(stage):
             await stage.until_settled()
             before = labels(stage)
