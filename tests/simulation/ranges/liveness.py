@@ -166,7 +166,7 @@ class RangeLiveness(Liveness):
             return
         hung = self.world.poison.hung_shard
         # What it is to give away, and never will: another may wait for that alone.
-        kept = bool(self._holdings.held(hung) - named.of(hung))
+        kept = hung in available and bool(self._holdings.held(hung) - named.of(hung))
         # Nor do those get anything whose name another has, and what one of them has stays its own.
         kept = kept or self._alone(ring) != available
         if nobodys := named.nobodys - self._holdings.held(hung):
