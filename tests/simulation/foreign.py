@@ -82,6 +82,7 @@ class ForeignShard:
         """End it between two steps."""
         self.link.die(self._world.now + 0.3)
         self._world.bury()
+        self._world.killed.add(self.identity)
         self._world.hindrances.hinder_shard(self.ring, self.name)
         self.process.kill()
 
