@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 
 #: A request about a lease must answer within this; the hold runs meanwhile.
 REQUEST_SECONDS: Final = 5.0
+#: What the API server answers a dry run within this, it would answer the write itself as soon.
+PROMPT_SECONDS: Final = 1.0
 #: How long a lease is left without its label that the API server refuses to label; also between two lines about that.
 UNSHOWN_SECONDS: Final = 60.0
 #: How long a namespace counts as closed, where nobody can start, after it was terminating or not there; it may be made.
@@ -114,8 +116,10 @@ class LeaseWriter:
         except ShardingError as error:
             overtaken = _was_overtaken(record, meta.resource_version, error)
             # The write goes right behind a dry run, or it might be the first to pass once nothing is refused any more.
-            # One without answer says nothing of the moment; an answer does, and so does a conflict on and on.
-            answered = isinstance(error, ApiError) and (record.behind or not overtaken)
+            # One without answer says nothing of the moment; an answer does, and so does a conflict on and on.  Nor does
+            # an error that took seconds: the write would wait as long, and pass once the shard's could, before those.
+            prompt = self._clock.monotonic() - now < PROMPT_SECONDS
+            answered = isinstance(error, ApiError) and prompt and (record.behind or not overtaken)
             if not answered or not record.is_real_try_due(now, lease.duration_seconds):
                 if overtaken:
                     return False

@@ -1,9 +1,8 @@
 """One HTTP exchange with the API server.
 
-A request goes with current credentials, through the fences when it writes, waits
-as long as Retry-After says on 429 (such a request was not executed) if it has the time, and renews
-the identity once on 401.  Everything else that is no success becomes one of the
-project's errors; nothing whose outcome is unknown is tried again.
+A request goes with current credentials, through the fences when it writes, waits as long as Retry-After says on 429
+(such a request was not executed) if it has the time, and renews the identity once on 401.  Everything else that is no
+success becomes one of the project's errors; nothing whose outcome is unknown is tried again.
 
 Leases, reads, pages of lists, writes and watches each have connections of their own, so that
 however many objects are written or watched, no lease renewal and no read that an
@@ -295,6 +294,7 @@ class Sessions:
             pause = error.retry_after_seconds if isinstance(error, TooManyRequests) else None
             if not pause or attempts == ATTEMPTS or self._clock.monotonic() + pause >= wait.until:
                 raise error
+            wait.what = "end of the pause that was asked for by"  # it has answered: no connection is silent
             await self._clock.sleep(pause)
 
     async def _refuse(self, call: Call, response: aiohttp.ClientResponse) -> ApiError:

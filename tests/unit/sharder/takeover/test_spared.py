@@ -277,3 +277,48 @@ async def test_a_policy_against_the_label_alone_holds_a_takeover_up_once(clock: 
         else:
             passed = await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=600)
             assert told + passed < 120 * 3 + 20
+
+
+class Hanging(MemoryApi):
+    """A webhook of the shards' namespace whose answers take seconds: errors, until it is back."""
+
+    clock: VirtualClock
+    broken = False
+
+    async def _review(self) -> None:
+        for _ in range(16):
+            if not self.broken:
+                return
+            await self.clock.sleep(0.25)
+        raise ServerError("failed calling webhook: context deadline exceeded", status=500)
+
+    async def send(self, operation: Operation[Any]) -> Any:
+        if operation.writes and operation.namespace == SHARDS:
+            await self._review()
+        return await super().send(operation)
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        await self._review()
+        return b""
+
+
+@pytest.mark.parametrize("seconds", range(60, 90))
+@in_virtual_time
+async def test_a_write_that_hangs_is_not_the_first_to_pass_once_writes_pass_again(
+    clock: VirtualClock, seconds: int
+) -> None:
+    """Behind a dry run whose error took seconds the write would wait as long, and take the lease at the end."""
+    stage = make_stage(clock, api=Hanging)
+    assert isinstance(stage.api, Hanging)
+    stage.api.clock = clock
+    stage.set_up(ring(ALONE), "one", "two")
+    [name] = names_on("two", "one", "two")
+    stage.create(OWNERS, thing(name, shard="two"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.broken = True
+        stage.crash("two")
+        await stage.pass_time(seconds)
+        stage.api.broken = False
+        await stage.pass_time(12)
+        assert stage.label(OWNERS, name) == stage.holder("two") == "two"

@@ -77,3 +77,24 @@ async def test_a_connection_that_has_answered_meanwhile_is_used_on() -> None:
         await client.get(LEASES, "a", "n")
         assert len(set(backends.used)) == 2
         assert backends.used[-1] is backends.used[-2]
+
+
+async def test_who_gives_up_a_pause_that_the_server_asked_for_doubts_no_connection() -> None:
+    """Else each request that is given up costs an API server that is too busy already new handshakes."""
+    used, together = list[object](), asyncio.Barrier(4)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/busy"):
+            return web.Response(status=429, headers={"Retry-After": "5"})
+        used.append(request.transport)
+        await together.wait()
+        return web.json_response({"metadata": {"name": "a"}})
+
+    async with talking(answer) as (client, _):
+        await asyncio.gather(*(client.get(LEASES, "a", "n") for _ in range(4)))
+        before = set(used)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(SILENT_SECONDS + 0.1):
+                await client.get(LEASES, "busy", "n")
+        await asyncio.gather(*(client.get(LEASES, "a", "n") for _ in range(4)))
+        assert set(used) == before
