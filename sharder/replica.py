@@ -265,6 +265,8 @@ class Replica:
         of_ring.set_shards(states.values())
 
     def _count(self, ring: str, what: int) -> None:
+        if not what & (Change.MEMBERSHIP | Change.RING):
+            return  # a lease: nothing is counted, and no snapshot is made of the ring at each renewal
         gone = self.cache.get(ring) is None
         if what & Change.MEMBERSHIP and not gone:
             self._metrics.ring(ring).calculations.inc()

@@ -78,7 +78,10 @@ class FilteredInformer:
     @property
     def failure(self) -> ShardingError | None:
         """Why it cannot be watched at present."""
-        return next((each.failure for each in self._reflectors if each.failure is not None), None)
+        for each, _ in self._watches.values():
+            if each.failure is not None:
+                return each.failure
+        return None
 
     def get(self, namespace: str, name: str) -> SlimObject | None:
         """The object as last seen, if it holds it."""
@@ -107,7 +110,7 @@ class FilteredInformer:
         return left
 
     def __len__(self) -> int:
-        return sum(len(each.store) for each in self._reflectors)
+        return sum(len(each.store) for each, _ in self._watches.values())
 
     @property
     def watches(self) -> int:
@@ -300,7 +303,7 @@ class Informers:
 
     def count(self, kind: Pending) -> int:
         """How many objects those of `kind` hold."""
-        return sum(len(informer) for _, informer in self.of(kind))
+        return sum(len(informer) for (_, each), informer in self._each.items() if each is kind)
 
     def __len__(self) -> int:
         return sum(map(len, self._each.values()))

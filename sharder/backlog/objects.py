@@ -7,7 +7,6 @@ object that is to move should cost little, of all others nothing.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -76,8 +75,7 @@ def newest_first(objects: list[SlimObject]) -> list[SlimObject]:
     return sorted(objects, key=version, reverse=True)
 
 
-@dataclass(frozen=True, slots=True)
-class RingResource:
+class RingResource(msgspec.Struct, frozen=True, cache_hash=True):
     """A resource whose objects a ring places.
 
     `removed`: the ring lists it no longer; its objects are drained and released.
@@ -118,8 +116,7 @@ class RingResource:
         return self.subject.resource, self.subject.role, self.subject.main.resource, self.removed, self.was_main
 
 
-@dataclass(frozen=True, slots=True)
-class ItemKey:
+class ItemKey(msgspec.Struct, frozen=True):
     """What the placement queue holds: an object of one of the ring's resources (by number, see `RingScope`)."""
 
     resource: int

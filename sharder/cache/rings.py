@@ -225,7 +225,11 @@ class RingCache:
     def set_silent(self, ring: str, silent: frozenset[str]) -> None:
         """Tell which of a ring's shards have missed renewals; to be told again as time goes by."""
         entry = self._entries.get(ring)
-        if entry is not None and (entry.silent != silent or entry.membership.unsteady):
+        if entry is None:
+            return
+        # Who has crashed is unsteady for minutes; only the end of that makes another membership.
+        unsteady = entry.membership.unsteady and self._unsteady(entry) & entry.membership.available
+        if entry.silent != silent or unsteady != entry.membership.unsteady:
             entry.silent = silent
             self._rebuild(entry)
 
@@ -323,12 +327,13 @@ class RingCache:
     def _on_lease(self, delta: Delta[Lease]) -> None:
         lease = delta.object
         self._on_version(lease.metadata.resource_version)
-        old_ring = delta.old.ring if delta.old else None
-        if delta.kind is EventKind.DELETED or (old_ring is not None and old_ring != lease.ring):
-            self._forget_lease(old_ring or lease.ring, delta.old or lease, lease)
-        if delta.kind is EventKind.DELETED or not lease.ring:
+        ring, old_ring = lease.ring, delta.old.ring if delta.old else None
+        if delta.kind is EventKind.DELETED or (old_ring is not None and old_ring != ring):
+            self._forget_lease(old_ring or ring, delta.old or lease, lease)
+        if delta.kind is EventKind.DELETED or not ring:
             return
-        entry = self._entries.setdefault(lease.ring, _Ring(lease.ring))
+        if (entry := self._entries.get(ring)) is None:
+            entry = self._entries[ring] = _Ring(ring)
         key = (lease.metadata.namespace, lease.metadata.name)
         before = entry.leases.get(key)
         known = before or entry.vanished.recall(key)
@@ -366,17 +371,20 @@ class RingCache:
     def _rebuild(self, entry: _Ring) -> None:
         old = entry.membership
         leases = [seen.lease for seen in entry.leases.values()]
-        now = self._clock.monotonic()
-        crashed = (seen for seen in entry.leases.values() if seen.history.crashed_at)
-        unsteady = frozenset(seen.facts.name for seen in crashed if is_unsteady(seen.facts, seen.history, now))
         unrenewed = frozenset(seen.lease.metadata.name for seen in entry.leases.values() if seen.history.unrenewed)
         new = memberships.build(
-            leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent, unsteady=unsteady,
-            unrenewed=unrenewed,
+            leases, {lease.metadata.name for lease in leases}, previous=old, silent=entry.silent,
+            unsteady=self._unsteady(entry), unrenewed=unrenewed,
         )  # fmt: skip
         if new != old:
             entry.membership = new
             self._tell(entry, Change.MEMBERSHIP)
+
+    def _unsteady(self, entry: _Ring) -> frozenset[str]:
+        """The shards that have crashed a moment ago."""
+        now = self._clock.monotonic()
+        crashed = (seen for seen in entry.leases.values() if seen.history.crashed_at)
+        return frozenset(seen.facts.name for seen in crashed if is_unsteady(seen.facts, seen.history, now))
 
     def _tell(self, entry: _Ring, what: int) -> None:
         entry.snapshot = None  # whoever is told asks for one with the change in it

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
+
 #: Longest message of a condition; the API allows 32,768, people read less.
 MAX_MESSAGE_LENGTH: Final = 1024
 
@@ -87,8 +89,7 @@ class Stamped:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """The same of a ring."""
 
     type: ConditionType

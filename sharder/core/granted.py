@@ -32,5 +32,5 @@ def granted_part(
             mains.append(main)
         elif any(name in in_force for name in names):
             controlled = tuple(each for each in main.controlled if each.group_resource not in waiting)
-            mains.append(replace(main, controlled=controlled))
-    return replace(ring, mains=tuple(mains))
+            mains.append(ResolvedMain(main.resource, controlled))
+    return ring if tuple(mains) == ring.mains else replace(ring, mains=tuple(mains))

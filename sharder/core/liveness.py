@@ -13,8 +13,10 @@ of this decide who may take objects away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from sharder.core.shards import LeaseFacts, Proof
 from shardsdk.protocol.labels import SHARDER_HOLDER
@@ -36,8 +38,7 @@ MAX_DURATIONS: Final = 8
 MAX_CRASHES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """What came before a lease's present content; times on the monotonic clock.
 
     `held_since`: when its shard was seen to acquire it (minus infinity: nobody saw
@@ -92,11 +93,12 @@ def _goes_on(before: Lease, lease: Lease) -> bool:
     Nor given back and acquired again unseen: that counts as a transition.  Who does not say which process it is
     (client-go) writes the same after a crash, too.
     """
-    if not (before.instance and lease.instance and lease.held_by_shard):
+    was, now = before.instance, lease.instance
+    if not (was and now and lease.held_by_shard):
         return False
     if before.metadata.uid != lease.metadata.uid:
         return False  # somebody has deleted it, and its shard has made it again
-    same = before.spec.acquire_time == lease.spec.acquire_time and before.instance == lease.instance
+    same = before.spec.acquire_time == lease.spec.acquire_time and was == now
     return not same and before.spec.lease_transitions == lease.spec.lease_transitions
 
 

@@ -19,10 +19,13 @@ compares them with ours.  Two in one lease are compared: for whether they are th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from sharder.core.liveness import History, follow
 from sharder.core.shards import LeaseFacts, facts_of
@@ -43,8 +46,7 @@ class Span(NamedTuple):
 FREE: Final = Span(0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedLease:
+class ObservedLease(msgspec.Struct, frozen=True):
     """A lease, and since when (monotonic) it has been observed to say this.
 
     `remains`: for how long it counts as held by who had it before.  `history`: how
@@ -54,7 +56,7 @@ class ObservedLease:
     lease: Lease
     observed_at: float
     remains: Span = FREE
-    history: History = field(default_factory=History)
+    history: History = msgspec.field(default_factory=History)
 
     @property
     def facts(self) -> LeaseFacts:

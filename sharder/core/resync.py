@@ -26,10 +26,13 @@ How a deep pass has ended is an event as well, by the first of CONCLUSIONS that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from sharder.core.membership import Membership
 
@@ -55,8 +58,7 @@ class Asked(NamedTuple):
 NOTHING: Final = Asked()
 
 
-@dataclass(frozen=True, slots=True)
-class ResyncState:
+class ResyncState(msgspec.Struct, frozen=True):
     """What is known of one ring's passes; times on the monotonic clock.
 
     `changed_at`: when the shards changed last; `settle_after_seconds` later every replica

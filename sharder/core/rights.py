@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from sharder.core.problems import some
 from shardsdk.protocol.labels import SHARDER_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
@@ -12,8 +13,7 @@ from shardsdk.protocol.objects import LEASES, NAMESPACES, RBAC_GROUP, GroupResou
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
 
-@dataclass(frozen=True, slots=True)
-class MissingRule:
+class MissingRule(msgspec.Struct, frozen=True, cache_hash=True):
     """A right that the sharder lacks."""
 
     verb: str

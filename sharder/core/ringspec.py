@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from sharder.core.keys import controlled_key, resource_key
 from sharder.core.problems import Problem, quoted, render_problems
 from sharder.core.selectors import NAMESPACE_NAME_LABEL, LabelSelector, all_namespaces_except, parse_selector
@@ -89,16 +91,14 @@ class RingSpec:
         return tuple(name for main in self.resources for name in (main.resource, *main.controlled))
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedMain:
+class ResolvedMain(msgspec.Struct, frozen=True, cache_hash=True):
     """A served main resource with its served controlled resources."""
 
     resource: Resource
     controlled: tuple[Resource, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, cache_hash=True):
     """A resource in the part that it plays in a ring; `main` is itself for a main resource."""
 
     role: Role

@@ -7,9 +7,10 @@ lease; they come from another machine's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+import msgspec
 
 from sharder.core.problems import quoted
 from shardsdk.protocol.leases import RELEASED_DURATION_SECONDS, Lease
@@ -33,8 +34,7 @@ class State(StrEnum):
         return self in (State.READY, State.EXPIRED, State.UNCERTAIN)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseFacts:
+class LeaseFacts(msgspec.Struct, frozen=True):
     """What a lease says, and since when (`observed_at`, monotonic) it has said so.
 
     `holder` is empty when nobody holds it; `duration_seconds` is always usable;

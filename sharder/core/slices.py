@@ -235,7 +235,7 @@ def _joined(pieces: Iterable[Run]) -> Iterator[Run]:
 
 def _before(starts: Sequence[int], points: Mapping[int, float]) -> list[float]:
     if not points:
-        return [*(start / SPACE for start in starts), 1.0]
+        return [*[start / SPACE for start in starts], 1.0]
     inside = [0.0] * len(starts)
     for point, weight in points.items():
         inside[bisect_right(starts, point) - 1] += weight

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from sharder.core.conditions import ConditionReason
 from sharder.core.problems import some
@@ -32,8 +35,7 @@ class Pending(StrEnum):
     DRAINING = "draining"
 
 
-@dataclass(frozen=True, slots=True)
-class OldestDrain:
+class OldestDrain(msgspec.Struct, frozen=True):
     """The drain that has waited longest for its acknowledgement; a range of hashes is its RingAssignment's, by name."""
 
     resource: GroupResource
@@ -72,8 +74,7 @@ class RangesSummary:
     overlapping: tuple[ConditionReason, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True):
     """What a ring waits for; `counts` per kind of informer and resource.
 
     `removed_clean`: resources of which no shard has any more what it had by the ring as it was.
@@ -96,11 +97,11 @@ class Summary:
     """
 
     settled: bool = False
-    counts: dict[tuple[Pending, GroupResource], int] = field(default_factory=dict)
+    counts: dict[tuple[Pending, GroupResource], int] = msgspec.field(default_factory=dict)
     oldest_drain: OldestDrain | None = None
     failures: Failures = ()
     removed_clean: frozenset[LetGo] = frozenset()
-    leaving: dict[GroupResource, int] = field(default_factory=dict)
+    leaving: dict[GroupResource, int] = msgspec.field(default_factory=dict)
     at_rest: bool = False
     trouble: str | None = None
     overdue_before: tuple[ConditionReason, str] | None = None
@@ -114,7 +115,7 @@ class Summary:
     abandoned: tuple[tuple[str, str], ...] = ()
     remarks: tuple[str, ...] = ()
     shards_before: tuple[ConditionReason, str] | None = None
-    joining: dict[GroupResource, int] = field(default_factory=dict)
+    joining: dict[GroupResource, int] = msgspec.field(default_factory=dict)
     waiting: tuple[GroupResource, ...] = ()
     watches_beside: int = 0
 

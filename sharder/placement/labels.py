@@ -25,7 +25,7 @@ from sharder.core.summary import Refused, Summary
 from sharder.placement.expectations import Expectations
 from sharder.placement.placement import Ground, Pace, Placement
 from sharder.placement.stranded import StrandedHandler
-from sharder.placement.summary import summarize
+from sharder.placement.summary import removed_clean, summarize
 from sharder.takeover.controller import TakeoverController
 from sharder.takeover.leadership import Leadership
 from sharder.tasks import end
@@ -126,7 +126,9 @@ class LabelAssignment:
 
         A placement that is about to be replaced says nothing: one that is listed again may have got labels since.
         """
-        return self.summarize().removed_clean if self._placed == self.wanted else frozenset()
+        if self._placement is None or self._placed != self.wanted:
+            return frozenset()
+        return removed_clean(self._placement)
 
     def take_refused(self) -> Refused | None:
         """News of objects whose labels cannot be changed, if there are any and it is time to tell them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sharder.core.ringspec import LetGo
 from sharder.core.summary import RESYNC, OldestDrain, Pending, Summary
 from sharder.placement.placement import Placement
 
@@ -18,14 +19,13 @@ def summarize(placement: Placement, now: float) -> Summary:
         *((each.subject.resource.group_resource, str(kind), error) for each, kind, error in informers.failures()),
         *((each.subject.resource.group_resource, RESYNC, error) for each, error in resync.failures.items()),
     )
-    clean = frozenset(each.let_go for each in resync.removed_clean)
     left = {each: resync.removed_left.get(each, -1) for each in resources.values() if each not in resync.removed_clean}
     leaving = {each.subject.resource.group_resource: number for each, number in left.items() if each.removed}
     joining = {each.subject.resource.group_resource: number for each, number in left.items() if each.was_main}
     settled = resync.settled and not joining
     at_rest = settled and not failures and not leaving and not placement.writer.refusals.pending
     return Summary(
-        settled, counts, _oldest_drain(placement, now), failures, clean, leaving, at_rest,
+        settled, counts, _oldest_drain(placement, now), failures, removed_clean(placement), leaving, at_rest,
         misplaced=not settled and resync.found_some,
         resynced=resync.ended,
         clean_since=resync.clean_since,
@@ -33,6 +33,11 @@ def summarize(placement: Placement, now: float) -> Summary:
         joining=joining,
         watches_beside=informers.watches_beside,
     )  # fmt: skip
+
+
+def removed_clean(placement: Placement) -> frozenset[LetGo]:
+    """What of the ring as it was no shard has any more, as `Summary.removed_clean` says it."""
+    return frozenset(each.let_go for each in placement.resync.removed_clean)
 
 
 def _oldest_drain(placement: Placement, now: float) -> OldestDrain | None:

@@ -10,9 +10,10 @@ Refuses: to know more of it than was said: the age is that of the drain which th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from sharder.core.conditions import ConditionReason, ConditionType, conditions_in
 from sharder.core.observed import ObservedLease, longest_duration

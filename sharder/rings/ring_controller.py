@@ -25,8 +25,9 @@ import functools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from sharder.backlog.scope import Wanted
 from sharder.cache.rings import RingCache, RingSnapshot

@@ -109,8 +109,9 @@ class TakeoverController:
     def membership(self) -> Membership:
         """The ring's shards, with those ready that this leader has found to be."""
         known = snapshot.membership if (snapshot := self._snapshot()) is not None else Membership()
-        ready = self._states.ready
-        return known if ready is None else replace(known, ready=known.available & ready)
+        found = self._states.ready
+        ready = known.ready if found is None else known.available & found
+        return known if ready == known.ready else replace(known, ready=ready)
 
     # -- what who assigns asks ---------------------------------------------------
 

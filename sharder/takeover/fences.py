@@ -15,7 +15,7 @@ from sharder.core.shards import Proof
 from shardsdk.kube.api import Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import is_doubted
-from shardsdk.kube.lapses import lapses_of
+from shardsdk.kube.lapses import Lapses, lapses_of
 
 
 @dataclass(slots=True)
@@ -93,6 +93,10 @@ class CommitProof:
     known_until: Callable[[], float] = lambda: inf
     renewals: Renewals = field(default_factory=Renewals)
     missed: float = 0.0
+    _lapses: Lapses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lapses = lapses_of(self.clock)
 
     def renewed(self, sent_at: float, answered_at: float) -> None:
         """Note a confirmed write of the leader's lease."""
@@ -130,7 +134,7 @@ class CommitProof:
 
     def _known(self) -> Renewals:
         """What is known, with what the clock is found to have missed by now."""
-        missed = lapses_of(self.clock).seconds
+        missed = self._lapses.seconds
         if missed != self.missed:
             self.renewals, self.missed = note_lapse(self.renewals, missed - self.missed), missed
         return self.renewals

@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Final, NamedTuple
 
 from shardsdk.kinds.base import Kind
-from shardsdk.protocol.objects import PartialObject
+from shardsdk.protocol.objects import PartialObject, SlimMeta
 
 #: Of these a message shows what they are.
 _PLAIN: Final = (NoneType, bool, int, float)
@@ -23,9 +23,9 @@ class Identity(NamedTuple):
 
 def identify(thing: object) -> Identity:
     """Read identity from a struct, a dict or a typed model; missing parts are empty."""
-    if isinstance(thing, PartialObject | Kind):
-        meta = thing.metadata
-        return Identity(meta.namespace, meta.name, meta.uid, meta.resource_version)
+    found = getattr(thing, "metadata", None)
+    if isinstance(found, SlimMeta):
+        return Identity(found.namespace, found.name, found.uid, found.resource_version)
     if isinstance(thing, dict):
         entries = thing.get("metadata") or {}
         return Identity(
@@ -34,7 +34,6 @@ def identify(thing: object) -> Identity:
             entries.get("uid") or "",
             entries.get("resourceVersion") or "",
         )
-    found = getattr(thing, "metadata", None)
     return Identity(
         getattr(found, "namespace", None) or "",
         getattr(found, "name", None) or "",

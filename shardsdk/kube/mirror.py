@@ -160,7 +160,7 @@ class Mirror(Generic[T]):
 
         A watch that goes on where it was before a list beside it tells what lies between (`shardsdk.kube.slices`).
         """
-        known: object = self.store.get(*key)
+        known: object = self.store.at(key)
         if known is None:
             if key not in self._unfit:
                 return False
@@ -170,7 +170,7 @@ class Mirror(Generic[T]):
 
     def _put(self, key: Key, who: Identity, thing: T, listing: Listing | None) -> None:
         initial = listing is not None
-        old = self.store.get(*key)
+        old = self.store.at(key)
         if old is not None:
             known = identify(old)
             same = known.resource_version == who.resource_version and known.uid == who.uid and who.resource_version

@@ -55,6 +55,10 @@ class Store(Generic[T]):
         """One object; `None`: not there."""
         return self._objects.get(Key(namespace, name))
 
+    def at(self, key: Key) -> T | None:
+        """The same, by its key."""
+        return self._objects.get(key)
+
     def by_index(self, index: str, value: str) -> list[T]:
         """The objects for which `index` yields `value`.  Raises: KeyError for an index that was not declared."""
         if (buckets := self._buckets.get(index)) is None:

@@ -61,13 +61,15 @@ class Keeper:
     __slots__ = (
         "_asked", "_at_once", "_claim", "_clean", "_fresh", "_grace_seconds", "_hurried_at", "_known", "_last_failure",
         "_leave_until", "_next_at", "_others", "_refusals", "_timings", "_unanswered_before", "_unanswered_until",
-        "_version", "_why", "_written", "confirmed", "held", "loss", "phase",
+        "_version", "_why", "_written", "confirmed", "deadlines", "held", "loss", "phase",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, timings: LeaseTimings) -> None:
         self.phase: Phase = Phase.SEEKING
         #: When the write was sent that the hold counts from; `None` before the first.
         self.confirmed: Asked | None = None
+        #: What follows from that; `None` before the first.
+        self.deadlines: Deadlines | None = None
         self.loss: Loss | None = None
         #: The ranges of hashes that the Lease is to say are held.
         self.held: HeldRanges = HeldRanges()
@@ -93,11 +95,6 @@ class Keeper:
         self._leave_until = math.inf
         self._grace_seconds = 0
         self._clean = False
-
-    @property
-    def deadlines(self) -> Deadlines | None:
-        """Of the hold; `None` before the first."""
-        return None if self.confirmed is None else self._timings.after(self.confirmed.at)
 
     @property
     def written(self) -> frozenset[str]:
@@ -335,8 +332,9 @@ class Keeper:
     def _hold_from(self, sent: Asked, at: Moment) -> None:
         """Hold from the moment that a write was sent that was executed; one that was found out too late is none."""
         later = self.confirmed is None or sent.at > self.confirmed.at
-        if later and at.monotonic < self._timings.after(sent.at).step_down_at:
-            self.phase, self.confirmed = Phase.HOLDING, sent
+        deadlines = self._timings.after(sent.at)
+        if later and at.monotonic < deadlines.step_down_at:
+            self.phase, self.confirmed, self.deadlines = Phase.HOLDING, sent, deadlines
 
     def _lose(self, kind: LossKind, message: str) -> None:
         self.phase = Phase.LOST

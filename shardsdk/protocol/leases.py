@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
@@ -66,7 +67,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
     lease_transitions: int | None = None
 
 
-class Lease(msgspec.Struct, frozen=True, rename="camel"):
+class Lease(msgspec.Struct, frozen=True, rename="camel", dict=True):
     """A Lease of a shard, of the sharder's leader or of anyone else."""
 
     metadata: ObjectMeta
@@ -86,7 +87,8 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def held_by_shard(self) -> bool:
         """Whether the lease says that its own shard holds it (shard name = lease name)."""
-        return self.holder != "" and self.holder == self.metadata.name
+        holder = self.spec.holder_identity
+        return bool(holder) and holder == self.metadata.name
 
     @property
     def ring(self) -> str | None:
@@ -103,7 +105,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         """Whether libraries wrote it that work by different labels: nobody can tell which of them its shard has."""
         return self.ring is not None and self.metadata.label(LEASE_CONTROLLERRING_LABEL) is not None
 
-    @property
+    @cached_property
     def instance(self) -> str | None:
         """The process that wrote the lease; `None` when its author does not say, empty: none that is at work."""
         instance, mark, said_at = (self.metadata.annotations or {}).get(INSTANCE_ANNOTATION, "").rpartition("@")
@@ -123,8 +125,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         named, mark, said_at = (self.metadata.annotations or {}).get(MAIN_RESOURCES_ANNOTATION, "").rpartition("@")
         if not mark or not self._written_at(said_at):
             return frozenset()
-        parts = (each.partition(".") for each in named.split(","))
-        return frozenset(GroupResource(group, plural) for plural, _, group in parts if plural)
+        return _parse_main_resources(named)
 
     @property
     def held_ranges(self) -> HashRanges | None:
@@ -141,7 +142,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         said = self._said_of_ranges
         return NOWHERE if said is None or self.held_ranges is not None else said[0]
 
-    @property
+    @cached_property
     def _said_of_ranges(self) -> tuple[HashRanges, str | None] | None:
         text = (self.metadata.annotations or {}).get(HELD_RANGES_ANNOTATION)
         return None if text is None else parse_held(text)
@@ -181,6 +182,12 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         return said_at == renewed or (
             (moment := parse_micro_time(renewed)) is not None and moment == parse_micro_time(said_at)
         )
+
+
+@lru_cache(maxsize=256)  # every renewal of each shard of a ring repeats the same
+def _parse_main_resources(named: str) -> frozenset[GroupResource]:
+    parts = (each.partition(".") for each in named.split(","))
+    return frozenset(GroupResource(group, plural) for plural, _, group in parts if plural)
 
 
 def render_instance(instance: str, renew_time: str) -> str:

@@ -108,8 +108,7 @@ class PartialObject(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupResource:
+class GroupResource(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """A resource without its version, as rings name it; `group` is empty for core."""
 
     group: str

@@ -109,8 +109,7 @@ def point_of(namespace: str) -> int:
     return _fnv(namespace)
 
 
-@dataclass(frozen=True, slots=True)
-class HashRanges:
+class HashRanges(msgspec.Struct, frozen=True):
     """A part of the space: half-open spans of points, sorted, none empty, none touching the next.
 
     >>> low, high = HashRanges.of((0, 16)), HashRanges.of((16, 32))
@@ -160,7 +159,7 @@ class HashRanges:
         return len(self.spans)
 
     def __or__(self, other: HashRanges) -> HashRanges:
-        return HashRanges.of(*self.spans, *other.spans)
+        return HashRanges.of(*self.spans, *other.spans) if self.spans and other.spans else self or other
 
     def __and__(self, other: HashRanges) -> HashRanges:
         few, many = sorted((self.spans, other.spans), key=len)
@@ -173,7 +172,8 @@ class HashRanges:
         return HashRanges(tuple(meets))  # no two of which touch, since no two spans of either do
 
     def __sub__(self, other: HashRanges) -> HashRanges:
-        return self & (self & other).complement  # of what is in both alone, since there may be much more of the other
+        both = self & other  # that alone is taken away, since there may be much more of the other
+        return self & both.complement if both.spans else self
 
     @property
     def complement(self) -> HashRanges:

@@ -50,6 +50,8 @@ def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
 
 def _without_nulls(value: Any) -> Any:
     """A copy of what a list in a merge patch has: maps in it lose what is null, though the RFC does not say so."""
+    if isinstance(value, _SCALARS):
+        return value
     if isinstance(value, _MAPPINGS):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value

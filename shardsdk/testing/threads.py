@@ -84,6 +84,8 @@ class Threads:
 
     def busy(self, *, waiting: bool = False) -> bool:
         """Whether one works; or, with `waiting`, has not returned."""
+        if not self._calls:
+            return False  # as nearly always, and this is asked for each time when nothing is ready
         return any(waiting or call.works() for call in tuple(self._calls.values()))
 
     def wait(self) -> str:

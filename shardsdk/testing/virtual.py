@@ -92,7 +92,7 @@ class VirtualClock:
 
     def now(self) -> datetime:
         """Wall clock that goes as fast as virtual time."""
-        return EPOCH + timedelta(seconds=self._now)
+        return EPOCH + timedelta(0, self._now)
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let virtual time pass."""
@@ -131,7 +131,7 @@ class SkewedClock:
 
     def now(self) -> datetime:
         """This machine's idea of the time."""
-        return self._clock.now() + self._ahead
+        return EPOCH + timedelta(0, self._clock._now) + self._ahead
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let virtual time pass, until this machine has counted so many seconds; never less, as real timers."""

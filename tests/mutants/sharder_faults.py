@@ -56,8 +56,8 @@ SHARDER_FAULTS: Final[dict[str, Fault]] = {
     "STRANGERS_ARE_SHARDS": Fault(
         "a shard is available exactly when its lease says that it holds it",
         "shardsdk.protocol.leases",
-        'return self.holder != "" and self.holder == self.metadata.name',
-        'return self.holder != ""',
+        "return bool(holder) and holder == self.metadata.name",
+        "return bool(holder)",
         ("tests/unit/sharder/core/test_membership.py", "tests/unit/sharder/core/test_shards.py"),
     ),
     # -- taking leases over ----------------------------------------------------

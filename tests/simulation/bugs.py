@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from enum import Enum
 from typing import Any, cast
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from sharder.backlog.scope import RingScope
 from sharder.core import proven_time as proof

@@ -20,11 +20,12 @@ class Limit:
         self._expired = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        seconds, loop = self._seconds, asyncio.get_running_loop()
+        seconds = self._seconds
         if seconds is None:
             self._timer = None
         elif seconds > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -152,6 +153,7 @@ def key_of(piece: Version) -> str:
     return key if isinstance(key, str) else key[0]
 
 
+@cache  # a run has few names, and asks at each write of a lease
 def namespace_of_shard(name: str) -> str:
     """Where the lease of a shard is; shards of a ring live in several namespaces."""
     return SHARDS_NAMESPACES[sum(name.encode()) % len(SHARDS_NAMESPACES)]

@@ -29,6 +29,9 @@ class Holdings:
         self._rings: dict[str, str] = {}
         self._named: dict[str, Named | None] = {}
         self._points: dict[str, tuple[str, int]] = {}
+        #: What was found at a point of a ring, since what leases or assignments say has changed last.
+        self._holders: dict[tuple[str, int], str | None] = {}
+        self._named_at: dict[tuple[str, int], str | None] = {}
 
     def held(self, shard: str) -> HashRanges:
         """What the lease of `shard` says that it holds; nothing when somebody else has the lease."""
@@ -48,18 +51,26 @@ class Holdings:
 
     def holder(self, ring: str, point: int) -> str | None:
         """The one shard whose lease says that it holds a point; `None`: none, or several."""
-        holders = [each for each, held in self._held.items() if self._rings.get(each) == ring and point in held]
-        return holders[0] if len(holders) == 1 else None
+        if (ring, point) not in self._holders:
+            holders = [each for each, held in self._held.items() if self._rings.get(each) == ring and point in held]
+            self._holders[ring, point] = holders[0] if len(holders) == 1 else None
+        return self._holders[ring, point]
+
+    def named_at(self, ring: str, point: int) -> str | None:
+        """The shard that is named for a point; `None`: none, or nobody can tell."""
+        if (ring, point) not in self._named_at:
+            named = self.named(ring)
+            self._named_at[ring, point] = named.shard_at(point) if named is not None else None
+        return self._named_at[ring, point]
 
     def owner(self, ring: str, point: int) -> str | None:
         """The shard that is named for a point, and holds it while no other does."""
-        named = self.named(ring)
-        shard = named.shard_at(point) if named is not None else None
+        shard = self.named_at(ring, point)
         return shard if shard is not None and self.holder(ring, point) == shard else None
 
     def rebuild(self, commits: Iterable[Commit]) -> None:
         """Begin anew with the leases and assignments that these have made; where an object lies never changes."""
-        for each in (self._held, self._rings, self._named):
+        for each in (self._held, self._rings, self._named, self._holders, self._named_at):
             each.clear()
         for commit in commits:
             self.on_commit(self._world.names.commit(commit))
@@ -70,6 +81,7 @@ class Holdings:
             self._follow_lease(commit)
         elif commit.resource == RING_ASSIGNMENTS:
             self._named[commit.key.name] = None if commit.after is None else read_named(commit.after)
+            self._named_at.clear()
         elif (ring := _RING_OF_MAIN.get(commit.resource.plural)) is not None and commit.before is None:
             metadata = commit.latest.decode(Lease).metadata
             self._points[metadata.uid] = ring, HASHES[ring].point(metadata)
@@ -78,12 +90,15 @@ class Holdings:
         shard, ring = commit.key.name, commit.latest.label(LEASE_RING_LABEL)
         if ring is None or commit.key != Key(self._world.namespace_of_shard(shard), shard):
             return
-        self._rings[shard] = ring
+        if self._rings.get(shard) != ring:
+            self._rings[shard] = ring
+            self._holders.clear()
         before = self.held(shard)
         lease: Lease | None = commit.after.decode(Lease) if commit.after is not None else None
         holds = lease is not None and lease.held_by_shard
         self._held[shard] = (lease.held_ranges or NOWHERE) if lease is not None and holds else NOWHERE
         if self._held[shard] != before:
+            self._holders.clear()
             self._world.note(f"{commit.author.name}: {shard} holds {short(self._held[shard])}")
 
 

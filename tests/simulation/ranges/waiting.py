@@ -61,8 +61,7 @@ class RangeWaits(Waits):
     ) -> tuple[str | None, Wait] | None:
         """Whom a point waits for, and for what; `None`: a shard works there, or nobody promises anything."""
         holdings = self._holdings
-        assignment = holdings.named(ring)
-        named = assignment.shard_at(point) if assignment is not None else None
+        named = holdings.named_at(ring, point)
         holder = holdings.holder(ring, point)
         stuck = self.world.poison.hung_shard
         if (named == holder and named in working) or (stuck and stuck in (named, holder)):

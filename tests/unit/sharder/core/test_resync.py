@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sharder.core.membership import Membership
 from sharder.core.resync import (
@@ -221,7 +222,7 @@ def test_a_ring_is_settled_when_it_is_clean_and_nothing_waits() -> None:
 
 ONE = Membership(available=frozenset({"one"}), ready=frozenset({"one"}))
 TWO = Membership(available=frozenset({"one", "two"}), ready=frozenset({"one", "two"}))
-TWO_LEAVES = replace(TWO, leaving=frozenset({"two"}))
+TWO_LEAVES = dataclasses.replace(TWO, leaving=frozenset({"two"}))
 
 
 @pytest.mark.parametrize(
@@ -230,22 +231,22 @@ TWO_LEAVES = replace(TWO, leaving=frozenset({"two"}))
         (ONE, ONE, None),
         (ONE, TWO, (Event.SHARDS_CHANGED, Asked(shallow=True))),
         (TWO, ONE, (Event.SHARDS_CHANGED, NOTHING)),
-        (TWO, replace(TWO, ready=ONE.ready), (Event.READINESS_CHANGED, NOTHING)),
-        (replace(TWO, ready=ONE.ready), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
-        (TWO, replace(TWO, silent=frozenset({"two"})), None),
-        (replace(TWO, silent=frozenset({"two"})), TWO, (Event.SILENCE_ENDED, Asked(shallow=True))),
+        (TWO, dataclasses.replace(TWO, ready=ONE.ready), (Event.READINESS_CHANGED, NOTHING)),
+        (dataclasses.replace(TWO, ready=ONE.ready), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
+        (TWO, dataclasses.replace(TWO, silent=frozenset({"two"})), None),
+        (dataclasses.replace(TWO, silent=frozenset({"two"})), TWO, (Event.SILENCE_ENDED, Asked(shallow=True))),
         (
-            replace(TWO, silent=frozenset({"two"}), unsteady=frozenset({"two"})), TWO,
+            dataclasses.replace(TWO, silent=frozenset({"two"}), unsteady=frozenset({"two"})), TWO,
             (Event.READINESS_CHANGED, Asked(shallow=True)),
         ),
         (TWO, TWO_LEAVES, (Event.SHARDS_CHANGED, Asked(shallow=True))),
         (TWO_LEAVES, TWO, (Event.SHARDS_CHANGED, Asked(shallow=True))),
         # The ring is the same by then.
         (TWO_LEAVES, ONE, (Event.READINESS_CHANGED, NOTHING)),
-        (TWO, replace(TWO, leaving=TWO.available), None),
-        (replace(TWO, unsteady=frozenset({"two"})), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
+        (TWO, dataclasses.replace(TWO, leaving=TWO.available), None),
+        (dataclasses.replace(TWO, unsteady=frozenset({"two"})), TWO, (Event.READINESS_CHANGED, Asked(shallow=True))),
         (
-            replace(TWO, silent=frozenset({"two"}), unrenewed=frozenset({"two"})), TWO,
+            dataclasses.replace(TWO, silent=frozenset({"two"}), unrenewed=frozenset({"two"})), TWO,
             (Event.READINESS_CHANGED, Asked(shallow=True)),
         ),
     ],

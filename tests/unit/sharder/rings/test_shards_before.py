@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sharder.core.conditions import ConditionReason
 from sharder.core.observed import ObservedLease, observe
@@ -26,7 +25,7 @@ OTHER = Lease(ObjectMeta(name="other"), LeaseSpec(holder_identity="other", lease
 
 
 def renewed(lease: Lease) -> Lease:
-    return msgspec.structs.replace(lease, spec=msgspec.structs.replace(lease.spec, renew_time="later"))
+    return replace(lease, spec=replace(lease.spec, renew_time="later"))
 
 
 def status(kind: str = "ShardsAvailable", reason: str = str(SAID[0])) -> Mapping[str, Any]:
@@ -59,7 +58,7 @@ async def test_that_leases_ran_out_is_withdrawn_once_each_that_a_shard_holds_was
     await clock.sleep(2.0)
     one = observe(listed[0], renewed(LEASE), clock.monotonic(), ())
     assert before.apply(NOTHING, [one, listed[1]]) == told
-    other = observe(None, msgspec.structs.replace(OTHER, spec=LeaseSpec(lease_duration_seconds=1)), 0.0, ())
+    other = observe(None, replace(OTHER, spec=LeaseSpec(lease_duration_seconds=1)), 0.0, ())
     assert before.apply(NOTHING, [one, observe(other, OTHER, clock.monotonic(), ())]) == NOTHING
     assert before.apply(NOTHING, listed) == NOTHING, "nor is it said again"
 
@@ -67,7 +66,7 @@ async def test_that_leases_ran_out_is_withdrawn_once_each_that_a_shard_holds_was
 @in_virtual_time
 async def test_that_leases_ran_out_is_withdrawn_once_none_of_them_is_a_shards(clock: VirtualClock) -> None:
     before = ShardsBefore(status(reason="NobodyReady"), clock)
-    given_back = msgspec.structs.replace(LEASE, spec=LeaseSpec(lease_duration_seconds=1))
+    given_back = replace(LEASE, spec=LeaseSpec(lease_duration_seconds=1))
     assert before.apply(NOTHING, [observe(None, given_back, clock.monotonic(), ())]) == NOTHING
 
 
