@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import yaml
@@ -113,10 +114,11 @@ def shardsdk_families() -> tuple[Family, ...]:
     return _families(metrics.registry)
 
 
-def _gauges_of_shardsdk() -> Iterator[tuple[str, str]]:
+@cache  # the source stays as it is, and to parse all of it takes half a second
+def _gauges_of_shardsdk() -> tuple[tuple[str, str], ...]:
     """Those that are made where what they read is."""
-    for path in sorted((ROOT / "shardsdk").rglob("*.py")):
-        yield from gauges_in(path.read_text(), str(path.relative_to(ROOT)))
+    paths = sorted((ROOT / "shardsdk").rglob("*.py"))
+    return tuple(gauge for path in paths for gauge in gauges_in(path.read_text(), str(path.relative_to(ROOT))))
 
 
 def gauges_in(source: str, path: str) -> Iterator[tuple[str, str]]:

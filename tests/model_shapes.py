@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -80,6 +81,7 @@ def may_be_null(shape: Shape) -> bool:
     return is_plain(shape) and shape[0] not in (Colour, Literal["a", "b"])
 
 
+@cache  # a new one would be validated anew for each example, which takes most of the time
 def shapes(*, patched: bool = False) -> st.SearchStrategy[Shape]:
     def field_of(pair: tuple[Shape, bool]) -> tuple[Shape, bool]:
         shape, required = pair

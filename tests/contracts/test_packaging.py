@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -196,14 +197,17 @@ BROUGHT = {
 UNIMPORTED = {"httptools": "uvicorn parses by it, four times as fast as by what it brings"}
 
 
-def _imports() -> Iterator[tuple[str, str]]:
+@cache
+def _imports() -> frozenset[tuple[str, str]]:
     """File and top package of every import in the packages, of those that are not Python's own or the project's."""
     own = {*sys.stdlib_module_names, "sharder", "shardsdk"}
-    for path in (path for package in ("sharder", "shardsdk") for path in sorted(Path(package).rglob("*.py"))):
+    found = set[tuple[str, str]]()
+    for path in (path for package in ("sharder", "shardsdk") for path in Path(package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            yield from ((str(path), root) for name in names if (root := name.partition(".")[0]) not in own)
+            found |= {(str(path), root) for name in names if (root := name.partition(".")[0]) not in own}
+    return frozenset(found)
 
 
 def _declared(path: str) -> set[str]:
@@ -216,7 +220,7 @@ def test_everything_that_is_imported_is_asked_for() -> None:
     brings = packages_distributions()
     found = [
         f"{path} imports {name}"
-        for path, name in _imports()
+        for path, name in sorted(_imports())
         if (path, name) not in BROUGHT and not {_normal(each) for each in brings.get(name, ())} & _declared(path)
     ]
 

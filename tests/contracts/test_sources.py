@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 MOST_LINES = 400
@@ -24,6 +26,42 @@ PROOF = re.compile(r"(?<![\w/])(?:tests|unit|integration|properties)/[\w/]+\.py"
 VAGUE = {"util", "utils", "common", "helper", "helpers", "misc"}
 
 
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class as it is written: of its bases those that are plain names, and whether one is called a protocol."""
+
+    path: Path
+    name: str
+    bases: tuple[str, ...]
+    is_protocol: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the tests want of the sources; the trees themselves would take hundreds of megabytes."""
+
+    #: By file and name.
+    function_lines: dict[str, int]
+    #: Of the SDK: where a type is left to be guessed.
+    guessed: list[str]
+    #: Of the two packages.
+    classes: list[Class]
+
+
+@cache
+def read() -> Read:
+    """Each file parsed once, for all tests."""
+    found = Read({}, [], [])
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        found.function_lines.update({f"{path}:{name}": lines for name, lines in functions(tree)})
+        if path.parts[0] == "shardsdk":
+            found.guessed.extend(f"{path}:{line}" for line in guesses(tree))
+        if path.parts[0] in ("shardsdk", "sharder"):
+            found.classes.extend(classes(tree, path))
+    return found
+
+
 def test_files_are_short() -> None:
     lengths = {str(path): path.read_text().count("\n") for path in SOURCES}
     long = {path for path, lines in lengths.items() if lines > MOST_LINES}
@@ -32,8 +70,7 @@ def test_files_are_short() -> None:
 
 
 def test_functions_are_short() -> None:
-    lengths = {f"{path}:{name}": lines for path in SOURCES for name, lines in functions(ast.parse(path.read_text()))}
-    assert not {name: lines for name, lines in lengths.items() if lines > MOST_FUNCTION_LINES}
+    assert not {name: lines for name, lines in read().function_lines.items() if lines > MOST_FUNCTION_LINES}
 
 
 def test_the_example_takes_fewer_than_80_lines() -> None:
@@ -59,13 +96,7 @@ def test_proofs_that_are_named_exist() -> None:
 
 def test_types_of_the_sdks_names_are_written_down() -> None:
     """What `pyright --verifytypes` would take for a guess (tests/types), found at once."""
-    guessed = [
-        f"{path}:{line}"
-        for path in SOURCES
-        if path.parts[0] == "shardsdk"
-        for line in guesses(ast.parse(path.read_text()))
-    ]
-    assert not guessed, "write `log: Final = …`, `self.name: str = …`"
+    assert not read().guessed, "write `log: Final = …`, `self.name: str = …`"
 
 
 def guesses(tree: ast.Module) -> Iterator[int]:
@@ -92,32 +123,29 @@ def test_only_errors_inherit() -> None:
 
     Nor are the API's verbs, which each client has over a transport of its own (decision 0025).
     """
-    ours: dict[str, Path] = {}
-    classes: list[tuple[Path, ast.ClassDef]] = []
-    for path in (source for source in SOURCES if source.parts[0] in ("shardsdk", "sharder")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                ours[node.name] = path
-                classes.append((path, node))
+    ours: dict[str, list[Class]] = {}
+    for each in read().classes:
+        ours.setdefault(each.name, []).append(each)
     heirs = [
-        f"{path}: {node.name}({base.id})"
-        for path, node in classes
-        for base in node.bases
-        if isinstance(base, ast.Name)
-        and base.id in ours
-        and base.id not in INHERITED
-        and not is_error(base.id, classes)
-        and not is_protocol(base.id, classes)
+        f"{each.path}: {each.name}({base})"
+        for each in read().classes
+        for base in each.bases
+        if base in ours
+        and base not in INHERITED
+        and not is_error(base, ours)
+        and not any(parent.is_protocol for parent in ours[base])
     ]
     assert not heirs
 
 
-def is_error(name: str, classes: list[tuple[Path, ast.ClassDef]]) -> bool:
+def classes(tree: ast.Module, path: Path) -> Iterator[Class]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            names = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+            yield Class(path, node.name, names, any("Protocol" in ast.unparse(base) for base in node.bases))
+
+
+def is_error(name: str, ours: dict[str, list[Class]]) -> bool:
     if name in ("Exception", "BaseException"):
         return True
-    bases = [base.id for _, node in classes if node.name == name for base in node.bases if isinstance(base, ast.Name)]
-    return any(is_error(base, classes) for base in bases)
-
-
-def is_protocol(name: str, classes: list[tuple[Path, ast.ClassDef]]) -> bool:
-    return any("Protocol" in ast.unparse(base) for _, node in classes if node.name == name for base in node.bases)
+    return any(is_error(base, ours) for each in ours.get(name, ()) for base in each.bases)

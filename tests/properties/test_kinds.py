@@ -36,14 +36,13 @@ def test_the_schema_takes_what_the_model_takes(pair: tuple[Any, Any]) -> None:
     assert complaints(schema, whole(value), "$") == []
 
 
+PATCHED = st.lists(st.tuples(shapes(patched=True), st.booleans()), min_size=1, max_size=4)
+
+
 @st.composite
 def rewritten(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     """A class and two values of it, of what a merge patch can say: it sets no `null`, and knows no dict's old keys."""
-    shape = st.tuples(shapes(patched=True), st.booleans())
-    fields = [
-        (each, (needed and is_plain(each)) or needs_value(each))
-        for each, needed in draw(st.lists(shape, min_size=1, max_size=4))
-    ]
+    fields = [(each, (needed and is_plain(each)) or needs_value(each)) for each, needed in draw(PATCHED)]
     model, values, _ = models(fields)
     return model, draw(values), draw(values)
 

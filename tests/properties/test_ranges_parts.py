@@ -23,6 +23,7 @@ from shardsdk.ranges.parts import HELD, TRANSITIONS, Heard, Part
 
 NOBODY, A, B, UNREADABLE = 0, 1, 2, 3
 SHARDER = 3
+SWAPPED = {A: B, B: A}
 
 
 class Process(NamedTuple):
@@ -49,10 +50,14 @@ class Process(NamedTuple):
 
 
 class World(NamedTuple):
-    """Who is named, and both shards; who does not hold it, as the sharder has read since it saw nobody named."""
+    """Who is named, and both shards; who does not hold it, as the sharder has read since it saw nobody named.
+
+    A process is its number among `Processes`: there are some hundred of them, and a hundred thousand worlds to be told
+    from one another.
+    """
 
     owner: int
-    shards: tuple[Process, Process]
+    shards: tuple[int, int]
     leader: frozenset[int] | None = None
 
 
@@ -108,22 +113,60 @@ def heard(process: Process, fault: Fault, *events: Heard) -> Process:
     )
 
 
-def moves(world: World, fault: Fault, *, hands: bool) -> Iterator[tuple[str, World]]:
-    yield from (written_by_hand(world) if hands else written_by_sharder(world))
-    for number in (A, B):
-        me, other = world.shards[number - 1], world.shards[2 - number]
+class Processes:
+    """Every process that there may be, by its number; what it may do next is worked out once."""
 
-        def put(process: Process, number: int = number) -> World:
-            shards = list(world.shards)
-            shards[number - 1] = process
-            return world._replace(shards=(shards[0], shards[1]))
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+        self._numbers: dict[Process, int] = {}
+        self._all: list[Process] = []
+        self._mirrored: dict[int, int] = {}
+        self._moves: dict[tuple[int, int, int, bool], list[tuple[str, int]]] = {}
 
-        name = "AB"[number - 1]
-        for what, after in lives(me, number, fault):
-            yield f"{name} {what}", put(after)
-        if me.up and me.holder == number:
-            for what, after in works(me, other, number, world.owner, fault):
-                yield f"{name} {what}", put(after)
+    def __getitem__(self, each: int) -> Process:
+        return self._all[each]
+
+    def of(self, world: World) -> tuple[Process, Process]:
+        """Both shards'."""
+        return self._all[world.shards[0]], self._all[world.shards[1]]
+
+    def number(self, process: Process) -> int:
+        if process not in self._numbers:
+            self._numbers[process] = len(self._all)
+            self._all.append(process)
+        return self._numbers[process]
+
+    def mirrored(self, each: int) -> int:
+        """The same process of the other shard."""
+        if each not in self._mirrored:
+            me = self._all[each]
+            self._mirrored[each] = self.number(me._replace(holder=SWAPPED.get(me.holder, me.holder)))
+        return self._mirrored[each]
+
+    def moves(self, each: int, number: int, owner: int, *, free: bool) -> list[tuple[str, int]]:
+        """Of the shard `number`, while `owner` is named; `free`: the other one's lease does not hold it."""
+        key = each, number, owner, free
+        if key not in self._moves:
+            me, name = self._all[each], "AB"[number - 1]
+            found = list(lives(me, number, self._fault))
+            if me.up and me.holder == number:
+                found += works(me, number, owner, self._fault, free=free)
+            self._moves[key] = [(f"{name} {what}", self.number(after)) for what, after in found]
+        return self._moves[key]
+
+
+def moves(world: World, processes: Processes, *, hands: bool) -> Iterator[tuple[str, World]]:
+    yield from (written_by_hand(world) if hands else written_by_sharder(world, processes))
+    owner, (a, b), leader = world
+    for what, after in processes.moves(a, A, owner, free=is_free(processes[b], B)):
+        yield what, World(owner, (after, b), leader)
+    for what, after in processes.moves(b, B, owner, free=is_free(processes[a], A)):
+        yield what, World(owner, (a, after), leader)
+
+
+def is_free(process: Process, number: int) -> bool:
+    """Whether that shard's lease does not hold it."""
+    return process.holder != number or not process.held
 
 
 def lives(me: Process, number: int, fault: Fault) -> Iterator[tuple[str, Process]]:
@@ -149,7 +192,7 @@ def lives(me: Process, number: int, fault: Fault) -> Iterator[tuple[str, Process
         yield "is given its lease back", me._replace(holder=NOBODY)
 
 
-def works(me: Process, other: Process, number: int, owner: int, fault: Fault) -> Iterator[tuple[str, Process]]:
+def works(me: Process, number: int, owner: int, fault: Fault, *, free: bool) -> Iterator[tuple[str, Process]]:
     view = Heard.UNKNOWN if owner == UNREADABLE else Heard.NAMED if owner == number else Heard.UNNAMED
     if view is not me.view:
         yield f"sees that it is {view.name}", heard(me._replace(view=view), fault)
@@ -161,15 +204,15 @@ def works(me: Process, other: Process, number: int, owner: int, fault: Fault) ->
     if me.answer is not None:
         yield "gets no answer", me._replace(answer=None)
         yield "gets an answer", heard(me._replace(answer=None), fault, Heard.WRITTEN if me.answer else Heard.CLEARED)
-    yield from looks(me, other, number, owner, fault)
+    yield from looks(me, number, owner, fault, free=free)
     if me.busy and me.part is not Part.WORKING:
         yield "ends its work", heard(me._replace(busy=False), fault, Heard.ENDED)
     if me.part is Part.WAITING:
         yield "tries again", heard(me, fault, Heard.RETRIED)
 
 
-def looks(me: Process, other: Process, number: int, owner: int, fault: Fault) -> Iterator[tuple[str, Process]]:
-    found = {"assignment": owner == number, "leases": other.holder != 3 - number or not other.held}
+def looks(me: Process, number: int, owner: int, fault: Fault, *, free: bool) -> Iterator[tuple[str, Process]]:
+    found = {"assignment": owner == number, "leases": free}
     if me.look is None:
         if me.part is Part.FLAGGED:
             yield "begins to look", heard(me._replace(look=()), fault, Heard.LOOKED)
@@ -193,7 +236,7 @@ def written_by_hand(world: World) -> Iterator[tuple[str, World]]:
             yield f"hand writes {owner}", world._replace(owner=owner)
 
 
-def written_by_sharder(world: World) -> Iterator[tuple[str, World]]:
+def written_by_sharder(world: World, processes: Processes) -> Iterator[tuple[str, World]]:
     """Revokes, and grants once it has read, after an assignment that names nobody, that the others do not hold it."""
     if world.leader is None:
         yield "sharder reads", world._replace(leader=frozenset())
@@ -203,43 +246,45 @@ def written_by_sharder(world: World) -> Iterator[tuple[str, World]]:
         return
     free = world.leader
     for number in (A, B):
-        me = world.shards[number - 1]
-        if number not in free and (me.holder != number or not me.held):
+        if number not in free and is_free(processes[world.shards[number - 1]], number):
             yield f"sharder sees {number} without it", world._replace(leader=free | {number})
     for number in (A, B):
         if 3 - number in free:
             yield f"sharder grants {number}", world._replace(owner=number, leader=None)
 
 
-def mirror(world: World) -> World:
+def mirror(world: World, processes: Processes) -> World:
     """The same with the shards' names exchanged: what holds of the one holds of the other."""
-    swapped = {A: B, B: A}
-    shards = [each._replace(holder=swapped.get(each.holder, each.holder)) for each in world.shards[::-1]]
-    leader = None if world.leader is None else frozenset(swapped[number] for number in world.leader)
-    return World(swapped.get(world.owner, world.owner), (shards[0], shards[1]), leader)
+    owner, (a, b), leader = world
+    return World(
+        SWAPPED.get(owner, owner),
+        (processes.mirrored(b), processes.mirrored(a)),
+        None if leader is None else frozenset(SWAPPED[number] for number in leader),
+    )
 
 
-def two_owners(world: World) -> bool:
-    return all(each.busy or each.late for each in world.shards) and any(each.busy for each in world.shards)
+def two_owners(*shards: Process) -> bool:
+    return all(each.busy or each.late for each in shards) and any(each.busy for each in shards)
 
 
-def at_rest(world: World) -> bool:
+def at_rest(*shards: Process) -> bool:
     """Nobody works there, nor may anybody for up to a lease: the shard owes it to a dead process's writes."""
-    return any(each.owed and each.part is Part.ENDING for each in world.shards)
+    return any(each.owed and each.part is Part.ENDING for each in shards)
 
 
-def explore(fault: Fault, *, hands: bool, wrong: Callable[[World], bool] = two_owners) -> tuple[int, list[str] | None]:
+def explore(fault: Fault, *, hands: bool, wrong: Callable[..., bool] = two_owners) -> tuple[int, list[str] | None]:
     """How many states there are, and the shortest way to what is wrong (`None`: there is none)."""
-    start = World(NOBODY, (Process(A), Process(B)))
+    processes = Processes(fault)
+    start = World(NOBODY, (processes.number(Process(A)), processes.number(Process(B))))
     before: dict[World, tuple[World, str] | None] = {start: None}
     queue = deque([start])
     while queue:
         world = queue.popleft()
-        if wrong(world):
+        if wrong(*processes.of(world)):
             return len(before), way(before, world)
-        for what, after in moves(world, fault, hands=hands):
+        for what, after in moves(world, processes, hands=hands):
             if after not in before:
-                before[after] = before[mirror(after)] = (world, what)
+                before[after] = before[mirror(after, processes)] = (world, what)
                 queue.append(after)
     return len(before), None
 
@@ -254,7 +299,7 @@ def way(before: Mapping[World, tuple[World, str] | None], world: World) -> list[
 
 def test_no_two_shards_work_on_one_point() -> None:
     """Whatever any sharder does, a hand could have written."""
-    states, found = explore(SOUND, hands=True, wrong=lambda world: two_owners(world) or at_rest(world))
+    states, found = explore(SOUND, hands=True, wrong=lambda *both: two_owners(*both) or at_rest(*both))
     assert found is None
     assert states > 50_000, "so small a world proves little"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from docsite.pages import blocks_of, read_pages
+from tests.types import mistakes
 
 SDK_PAGES = {page: blocks_of(page, text) for page, text in read_pages().items() if page.startswith("sdk/")}
 #: Type checkers take some twenty seconds each when nothing else runs.
@@ -187,43 +189,59 @@ def test_pyright_knows_the_type_of_every_public_name(environment: Path) -> None:
 
 
 WRONG = USERS_CODE + "\n".join(code for code, _, _ in MISTAKES.values())
+PROGRAMS = {"right.py": USERS_CODE, "wrong.py": WRONG, "program.py": mistakes.PROGRAM}
 
 
-def test_users_code_is_strictly_typed_and_mistakes_in_it_are_found(environment: Path, tmp_path: Path) -> None:
-    found = mypy(environment, tmp_path, {"right.py": USERS_CODE, "wrong.py": WRONG, **PAGES})
-    assert [line for line in found if not line.startswith("wrong.py")] == []
-    kinds = [line.rsplit("[", 1)[1].rstrip("]") for line in found if line.startswith("wrong.py")]
-    assert sorted(kinds) == sorted(kind for _, kind, _ in MISTAKES.values()), found
-
-
-def test_so_it_is_in_an_editor(environment: Path, tmp_path: Path) -> None:
-    """By pyright, as editors have it: not strictly, which is about users' own habits."""
-    (tmp_path / "right.py").write_text(USERS_CODE)
-    (tmp_path / "wrong.py").write_text(WRONG)
-    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
-    command = [
-        sys.executable,
-        "-m",
-        "basedpyright",
-        "--pythonpath",
-        str(environment / "bin" / "python"),
-        "--outputjson",
-    ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    found = [(Path(each["file"]).name, each.get("rule")) for each in json.loads(done.stdout)["generalDiagnostics"]]
-    assert sorted(found) == sorted(("wrong.py", rule) for _, _, rule in MISTAKES.values()), done.stdout
-
-
-def mypy(environment: Path, folder: Path, files: dict[str, str]) -> list[str]:
-    """The errors that `mypy --strict` finds."""
-    for name, code in files.items():
-        (folder / name).write_text(code)
+@pytest.fixture(scope="module")
+def by_mypy(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int, str]]:
+    """What `mypy --strict` finds amiss, by file, line and kind: one call for all, most of which is the SDK."""
+    folder = write(tmp_path_factory.mktemp("mypy"), PROGRAMS | PAGES)
     (folder / "mypy.ini").write_text("[mypy]\n[mypy-kubernetes.*]\nfollow_imports = skip\n")
-    python = environment / "bin" / "python"
     # What it knows of Python and of others' packages it need not find out anew each time.
     cache = Path(".mypy_cache", "users").absolute()
-    known = ["--cache-dir", str(cache), "--python-executable", str(python)]
-    command = [sys.executable, "-m", "mypy", "--strict", *known, *files]
+    known = ["--cache-dir", str(cache), "--python-executable", str(environment / "bin" / "python")]
+    command = [sys.executable, "-m", "mypy", "--strict", *known, *PROGRAMS, *PAGES]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr
-    return [line for line in done.stdout.splitlines() if ": error:" in line]
+    errors = re.findall(r"^(\S+\.py):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
+    assert len(errors) == done.stdout.count(": error:"), done.stdout
+    return [(file, int(line), kind) for file, line, kind in errors]
+
+
+@pytest.fixture(scope="module")
+def by_pyright(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int, str | None]]:
+    """What pyright shows in an editor, likewise: not strictly, which is about users' own habits."""
+    folder = write(tmp_path_factory.mktemp("pyright"), PROGRAMS)
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    command = [sys.executable, "-m", "basedpyright", "--outputjson"]
+    command += ["--pythonpath", str(environment / "bin" / "python")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    shown = json.loads(done.stdout)["generalDiagnostics"]
+    # Hints of what the mistakes do are beside the point.
+    shown = [each for each in shown if each["severity"] == "error" or Path(each["file"]).name != "program.py"]
+    return [(Path(each["file"]).name, each["range"]["start"]["line"] + 1, each.get("rule")) for each in shown]
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, code in files.items():
+        (folder / name).write_text(code)
+    return folder
+
+
+def test_users_code_is_strictly_typed_and_mistakes_in_it_are_found(by_mypy: list[tuple[str, int, str]]) -> None:
+    assert [each for each in by_mypy if each[0] not in ("wrong.py", "program.py")] == []
+    kinds = [kind for file, _, kind in by_mypy if file == "wrong.py"]
+    assert sorted(kinds) == sorted(kind for _, kind, _ in MISTAKES.values()), by_mypy
+
+
+def test_so_it_is_in_an_editor(by_pyright: list[tuple[str, int, str | None]]) -> None:
+    found = [(file, rule) for file, _, rule in by_pyright if file != "program.py"]
+    assert sorted(found) == sorted(("wrong.py", rule) for _, _, rule in MISTAKES.values()), by_pyright
+
+
+def test_mypy_finds_each_mistake_and_nothing_else(by_mypy: list[tuple[str, int, str]]) -> None:
+    assert sorted({line for file, line, _ in by_mypy if file == "program.py"}) == mistakes.WRONG, by_mypy
+
+
+def test_pyright_finds_each_mistake_and_nothing_else(by_pyright: list[tuple[str, int, str | None]]) -> None:
+    assert sorted({line for file, line, _ in by_pyright if file == "program.py"}) == mistakes.WRONG, by_pyright

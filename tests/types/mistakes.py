@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
 #: Each line that ends with `# wrong` is one, and no other.
 PROGRAM = """
 from typing import Annotated, assert_type
@@ -127,29 +117,3 @@ rig.get(Widget, "home").size  # wrong
 """
 
 WRONG = [number for number, line in enumerate(PROGRAM.splitlines(), 1) if "# wrong" in line]
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
-    return path
-
-
-def test_mypy_finds_each_mistake_and_nothing_else(program: Path) -> None:
-    # What it knows of the SDK and of others' packages it need not find out anew each time.
-    known = ["--cache-dir", str(Path(".mypy_cache", "mistakes").absolute())]
-    options = ["--strict", *known, "--python-executable", sys.executable]
-    command = [sys.executable, "-m", "mypy", *options, program.name]
-    (program.parent / "mypy.ini").write_text("[mypy]\n[mypy-kubernetes.*]\nfollow_imports = skip\n")
-    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, check=False)
-    found = re.findall(r"^program\.py:(\d+): error", done.stdout, re.MULTILINE)
-    assert sorted({int(line) for line in found}) == WRONG, done.stdout + done.stderr
-
-
-def test_pyright_finds_each_mistake_and_nothing_else(program: Path) -> None:
-    (program.parent / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard"}))
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, program.name]
-    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, check=False)
-    found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
-    assert sorted({each["range"]["start"]["line"] + 1 for each in found}) == WRONG, found
