@@ -43,6 +43,7 @@ from shardsdk.objects.finalizers import add_finalizer, remove_finalizer
 from shardsdk.operator.failures import SPEC_CHANGE, Failures, Permanent, Retry
 from shardsdk.operator.leftovers import Leftovers, Untold, failures_in, types_of, untrue_types
 from shardsdk.operator.pruning import prune
+from shardsdk.operator.put_back import PutBack
 from shardsdk.operator.returns import instead, remedy, wrong_status
 from shardsdk.operator.status import cached_object, take_back_failures, write_failure, write_status
 from shardsdk.protocol.verdict import Verdict
@@ -90,6 +91,7 @@ class Attempts(Generic[K]):
         self._timed = timed
         self._failures = Failures()
         self._leftovers = Leftovers()
+        self._put_back = PutBack()
         #: Whose changes say when what is remembered of an object ends.
         self._followed: Cache[Any] | None = None
 
@@ -126,7 +128,8 @@ class Attempts(Generic[K]):
         if outcome is None and returned is not None:
             self._check(context, returned)
             read = handed if context.version == version else None  # else it has written the object itself
-            await write_status(context, returned, observes=self._observes, read=read)
+            if await write_status(context, returned, observes=self._observes, read=read):
+                self._put_back.note(context, returned, thing)
         told = True
         if (untrue := untrue_types(thing)) or self._failures.condition(context.metadata.uid) is not None:
             told = await self._take_back(context, untrue, types_of(getattr(returned, "conditions", None)))

@@ -48,7 +48,7 @@ def counting(limit: int, *, after: Any = None) -> Function:
 
 
 def told(operator: Operator, caplog: pytest.LogCaptureFixture, story: Any = None) -> list[str]:
-    with caplog.at_level(logging.WARNING, "shardsdk.reconcile"):
+    with caplog.at_level(logging.WARNING, "shardsdk"):
         drive(operator, [site()], story, rights=False)
     return [each.getMessage() for each in caplog.records]
 
@@ -167,6 +167,35 @@ def test_two_functions_that_apply_one_field_are_told(caplog: pytest.LogCaptureFi
         assert PUT_BACK in line
         assert f'object="Website home" applied="ConfigMap home" field_owner={name.replace("-", "/")} times=50' in line
         assert line.endswith("fields=data.index.html")
+
+
+def test_two_functions_that_return_a_status_each_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Each takes away what the other has said; the second gives in."""
+    calls = count(1)
+
+    async def one(ctx: Context[Website]) -> WebsiteStatus:
+        return WebsiteStatus(1)
+
+    async def other(ctx: Context[Website]) -> WebsiteStatus | None:
+        return WebsiteStatus(2) if next(calls) < 300 else None
+
+    lines = told(operator_of(one, other), caplog)
+    assert len(lines) == 2
+    for line, name in zip(sorted(lines), ["one", "other"], strict=True):
+        assert line.startswith(f"The status that is returned {PUT_BACK}")
+        assert f"controller={name} namespace=default object=home times=50 fields=status.readyReplicas" in line
+
+
+def test_a_status_that_is_the_same_for_each_spec_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def same(ctx: Context[Website]) -> WebsiteStatus:
+        return WebsiteStatus(1)
+
+    async def story(rig: Rig) -> None:
+        for number in range(3 * TOLD):
+            rig.patch(Website, "home", {"spec": {"replicas": number}})
+            await rig.settle()
+
+    assert told(operator_of(same), caplog, story) == []
 
 
 def test_what_is_put_back_now_and_then_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
