@@ -31,11 +31,11 @@ def render_document(document: Any, form: str, *, compact: bool = False, ascii_on
         encoded = msgspec.json.encode(document)
         text = escape_json((encoded if compact else msgspec.json.format(encoded, indent=2)).decode())
         return (_NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text) if ascii_only else text) + "\n"
-    import yaml
+    from shardsdk.commands.rendering import render
 
-    text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=not ascii_only))
+    text = render([document], ascii_only=ascii_only)
     if not text.replace("\n", "").isprintable():
-        text = str(yaml.safe_dump(document, sort_keys=False, allow_unicode=False))
+        text = render([document], ascii_only=True)
     return ("---\n" if compact else "") + text
 
 

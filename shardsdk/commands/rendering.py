@@ -30,9 +30,9 @@ _Plain.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("yYnN"))
 _Plain.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 
 
-def render(documents: Iterable[Mapping[str, Any]]) -> str:
-    """The documents, one after the other."""
-    return yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=10_000, allow_unicode=True)
+def render(documents: Iterable[Mapping[str, Any]], *, ascii_only: bool = False) -> str:
+    """The documents, one after the other; `ascii_only`: whatever else is escaped."""
+    return yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=10_000, allow_unicode=not ascii_only)
 
 
 def render_scalar(value: Any) -> str:

@@ -165,6 +165,12 @@ def test_what_people_write_stays_as_it_is(text: str) -> None:
     assert render_document([text], "yaml") == f"- {text}\n"
 
 
+@pytest.mark.parametrize("text", ["y", "N", "1e3", "4212e67", "0x1f", "1_000"])
+def test_what_parsers_in_go_take_for_something_else_is_quoted(text: str) -> None:
+    """A ring, a shard or a namespace may be called so."""
+    assert render_document({"name": text}, "yaml") == f"name: '{text}'\n"
+
+
 @pytest.mark.parametrize("text", ["✗: ✓", "x → y", "節 \U0001f600", "…"])
 @pytest.mark.parametrize("compact", [False, True])
 def test_documents_say_the_same_where_signs_cannot_be_printed(text: str, compact: bool) -> None:
