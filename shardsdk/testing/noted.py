@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from shardsdk.cache.objects import Request
 from shardsdk.operator.failures import Permanent
@@ -16,6 +16,9 @@ from shardsdk.reconcile.calls import returned_by
 from shardsdk.reconcile.spec import ControllerSpec
 from shardsdk.reconcile.threads import call_any
 from shardsdk.testing.unchanged import looking_only
+
+#: Whoever has met a newer object so often in a row, and is left alone then, would meet it for ever.
+FOR_GOOD: Final = 5
 
 
 class Noted:
@@ -28,6 +31,8 @@ class Noted:
         self.of_mappings: list[Exception] = []
         #: How many reconciles run.
         self.running = 0
+        #: Where the last reconciles of an object met a newer one: how often in a row, and the last such error.
+        self._met_newer: dict[tuple[str, Request], tuple[int, Exception]] = {}
         #: What was begun before it changed is not noted any more.
         self._life = 0
         #: The last reconcile that was begun, in words.
@@ -41,6 +46,7 @@ class Noted:
             self.running += 1
             begun = context.clock.monotonic()
             self.last = f"{spec.title!r} reconciled {context.request} last"
+            which = spec.title, context.request
             try:
                 outcome: Outcome | None = await self._call(spec, context)
                 checked(outcome or Done(), spec.title)
@@ -48,10 +54,14 @@ class Noted:
                 failure = _failure_of(error, context, spec, context.clock.monotonic() - begun)
                 if failure is not None and life == self._life:
                     self.outcomes.append((context.request.name, failure))
+                    times, _ = self._met_newer.pop(which, (0, failure))
+                    if is_refresh(meant_by(failure)):
+                        self._met_newer[which] = times + 1, failure
                 raise
             else:
                 if life == self._life:
                     self.outcomes.append((context.request.name, outcome))
+                    self._met_newer.pop(which, None)
                 return outcome
             finally:
                 self.running -= life == self._life
@@ -64,13 +74,18 @@ class Noted:
         """The process of all that was `watched` has crashed: nothing of it runs, and nothing more is noted of it."""
         self._life += 1
         self.running = 0
+        self._met_newer.clear()
 
     @property
     def failures(self) -> list[Exception]:
-        """What is wrong of what was raised: neither Conflict nor Permanent; what mappings raised comes last."""
+        """What is wrong of what was raised: no Permanent, nor a Conflict after which it went well.
+
+        What mappings raised comes last.
+        """
         raised = [(each, meant_by(each)) for _, each in self.outcomes if isinstance(each, Exception)]
         wrong = [error for error, meant in raised if not isinstance(meant, Permanent) and not is_refresh(meant)]
-        return wrong + self.of_mappings
+        for_good = [error for times, error in self._met_newer.values() if times >= FOR_GOOD]
+        return wrong + for_good + self.of_mappings
 
     # -- inside ---------------------------------------------------------------
 

@@ -340,7 +340,8 @@ class Rig:
     def failures(self) -> list[Exception]:
         """What reconciles raised, but for what asks for another look (Conflict), or says what is wrong (Permanent).
 
-        What mappings of watched objects raised comes last.
+        Where the last looks at an object all ended so, the last of them; what mappings of watched objects raised comes
+        last.
         """
         return self._noted.failures
 
