@@ -17,7 +17,7 @@ def namespace_for(resource: Resource, namespace: str, main: Resource, request: R
     if where is None and resource.namespaced:  # it would look as if it were gone
         raise ConfigurationError(
             f"{resource.kind} objects are in namespaces and {main.kind} {request.name} is in none: say in which"
-            ' one it is, namespace="…"'
+            ' one it is, by namespace="…", or of what is applied by ObjectMeta(name="…", namespace="…")'
         )
     return where
 

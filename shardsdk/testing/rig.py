@@ -42,6 +42,7 @@ from shardsdk.admission.webhook import Webhook
 from shardsdk.errors import ConfigurationError
 from shardsdk.kinds import Kind
 from shardsdk.kube.clock import Clock, SystemClock
+from shardsdk.kube.identity import describe_given
 from shardsdk.operator.operator import Operator
 from shardsdk.process.manager import Manager
 from shardsdk.protocol.objects import Resource
@@ -81,7 +82,7 @@ def drive(
 
     Raises: what a reconcile raised first, but Conflict and Permanent, or a mapping of watched objects, unless `raises`
     is False, and ConfigurationError for a predicate, mapping or index that changes what it is asked about, and in
-    an event loop; whatever
+    an event loop, and for objects that are none, or a `story` that is no coroutine function; whatever
     `story` raises; Livelock, which names the last reconcile, if time ceases to pass; RightsLack for
     what `shardsdk manifests` grants no such operator, unless `rights` is False.
     """
@@ -104,6 +105,7 @@ def _drive(
             "an event loop runs here already, and drive has one of its own: call it in a plain test (`def`), what is to"
             " be awaited in its story; or by `await asyncio.to_thread(drive, …)`"
         )
+    begin = [_checked(each) for each in objects]
     given = make()
     manager = given if isinstance(given, Manager) else None
     specs = _specs_of(given)
@@ -114,12 +116,15 @@ def _drive(
         rig = Rig(specs, clock, Random(seed), manager, webhooks, lambda: _specs_of(make()), served)
         rigs.append(rig)
         rig.api.on_request = check.note if check else None
-        for each in objects:
+        for each in begin:
             rig.create(*((each,) if isinstance(each, Kind) else each))
         async with rig.running():
             await rig.settle()
             if story is not None:
-                await story(rig)
+                told: object = story(rig)
+                if not isinstance(told, Awaitable):
+                    raise ConfigurationError("the story has returned nothing to await: write it as `async def`")
+                await told
                 await rig.settle()
         if raises and rig.failures:
             raise rig.failures[0]
@@ -133,6 +138,17 @@ def _drive(
         except (Deadlock, Livelock) as error:
             raise type(error)(f"{rigs[0]._noted.last}: {error}") from None
     return asyncio.run(run(SystemClock()))
+
+
+def _checked(given: Any) -> Given:
+    match given:
+        case Kind() | (Resource(), Mapping()):
+            return given
+        case _:
+            raise ConfigurationError(
+                f"objects are such of a kind, ConfigMap(…), or a resource with a body, (SECRETS, {{…}}), and not"
+                f" {describe_given(given)}"
+            )
 
 
 def _specs_of(given: ControllerSpec[Any] | Sequence[ControllerSpec[Any]] | Manager) -> list[ControllerSpec[Any]]:
