@@ -223,12 +223,6 @@ def released(lease: Lease) -> bool:
     return lease.spec.lease_duration_seconds == RELEASED_DURATION_SECONDS
 
 
-def is_older(lease: Lease, version: str) -> bool:
-    """Whether `lease` is of an earlier version than `version`, which was there before: the store was set back."""
-    found = lease.metadata.resource_version
-    return found.isdecimal() and version.isdecimal() and int(found) < int(version)
-
-
 def describe_holder(lease: Lease) -> str:
     """Who holds the lease, for people."""
     return f"{lease.holder} (instance {lease.instance})" if lease.instance else lease.holder

@@ -37,7 +37,6 @@ from shardsdk.lease.claim import (
     Relation,
     describe_other,
     describe_taker,
-    is_older,
     released,
     render_create,
     render_grace,
@@ -45,6 +44,7 @@ from shardsdk.lease.claim import (
     render_release,
     renewal_of,
 )
+from shardsdk.lease.restores import changed_hands, is_older
 from shardsdk.lease.steps import Action, Asked, Left, Loss, LossKind, Moment, Phase, Read, Stop, Wait, Write
 from shardsdk.lease.timings import Deadlines, LeaseTimings
 from shardsdk.protocol.leases import Lease, render_micro_time
@@ -208,8 +208,8 @@ class Keeper:
             self.failed(at, "the renewal changed nothing: this machine's wall clock stands still", rejected=True)
             return
         self._look_for_doubt(at)
+        self._look_for_restore(lease, restored=changed_hands(self._claim, self._known, lease))
         self._known, self._fresh, self._unanswered_until = lease, True, -math.inf
-        self._look_for_restore(lease)
         self._version = lease.metadata.resource_version
         self._refusals, self._at_once = 0, False
         self._why = self._last_failure = ""
@@ -309,10 +309,10 @@ class Keeper:
             case unknown:
                 assert_never(unknown)
 
-    def _look_for_restore(self, lease: Lease) -> None:
+    def _look_for_restore(self, lease: Lease, *, restored: bool = False) -> None:
         """Versions go back only with the whole store: whatever else we know of it may be wrong, too."""
-        if self.phase is Phase.HOLDING and is_older(lease, self._version):
-            self._lose(LossKind.TAKEN, f"{self._claim} is older than our last renewal: etcd came back from a backup")
+        if self.phase is Phase.HOLDING and (restored or is_older(lease, self._version)):
+            self._lose(LossKind.TAKEN, f"{self._claim} is not what our last renewal made: etcd came back from a backup")
 
     def _look_for_doubt(self, at: Moment) -> None:
         """A hold that a stopped clock has stretched is none: somebody may have had the lease before it went."""

@@ -162,10 +162,17 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
     "RESTORES_GO_UNNOTICED": Fault(
         "a holder whose lease is older than its last renewal forgets what it knew",
         "shardsdk.lease.keeper",
-        "if self.phase is Phase.HOLDING and is_older(lease, self._version):",
+        "if self.phase is Phase.HOLDING and (restored or is_older(lease, self._version)):",
         "if False:",
         (),
         {"restore_etcd": 6.0},
+    ),
+    "VERSIONS_TELL_WHAT_IS_RENEWED": Fault(
+        "a holder whose renewal was of what others had meanwhile, under the same version, forgets what it knew",
+        "shardsdk.lease.restores",
+        "return ours and known is not None and made.spec.lease_transitions != known.spec.lease_transitions",
+        "return False",
+        KEEPER,
     ),
     "TAKEN_UNSEEN_IS_SHORT": Fault(
         "a lease that somebody took away before this leader looked counts as held for as long as it says itself",

@@ -8,7 +8,7 @@ import pytest
 
 from shardsdk.lease.steps import LossKind, Moment, Phase, Read, Stop, Write
 from shardsdk.lease.timings import LeaseTimings
-from shardsdk.protocol.labels import INSTANCE_ANNOTATION
+from shardsdk.protocol.labels import INSTANCE_ANNOTATION, SHARDER_HOLDER
 from shardsdk.protocol.objects import LEASES
 from shardsdk.testing.memory import MemoryServer
 from tests.keeper_driver import EPOCH, Driver
@@ -140,3 +140,19 @@ def test_an_older_copy_of_its_lease_is_told_as_one(whose: str) -> None:
     assert (
         f"was set back to an older copy of itself (renewTime {before}), as by a restore" in driver.keeper.loss.message
     )
+
+
+@pytest.mark.parametrize("meanwhile", ["nobody", "the sharder"])
+def test_a_renewal_of_another_lease_under_the_same_version_is_no_hold(meanwhile: str) -> None:
+    """In a store that was set back versions come up anew: one of what the sharder has made of it, say."""
+    driver = Driver().acquire().due()
+    if meanwhile == "the sharder":
+        driver.meddle({"spec": {"holderIdentity": SHARDER_HOLDER, "leaseTransitions": 1}})
+        driver.meddle({"spec": {"holderIdentity": ""}})
+    renewal = driver.next()
+    assert isinstance(renewal, Write)
+    said = {**renewal.body["metadata"], "resourceVersion": driver.lease.metadata.resource_version}
+    driver.do(Write({**renewal.body, "metadata": said}, renewal.create, renewal.timeout_seconds))
+    assert (driver.keeper.phase is Phase.LOST) == (meanwhile == "the sharder")
+    if driver.keeper.loss is not None:
+        assert "is not what our last renewal made: etcd came back from a backup" in driver.keeper.loss.message
