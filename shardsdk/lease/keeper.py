@@ -189,11 +189,12 @@ class Keeper:
 
         Raises: ConfigurationError when it is that of a shard of another ring, who has not given it back.
         """
-        self._known, self._fresh = lease, True
+        known, self._known, self._fresh = self._known, lease, True
         self._why = ""
         if self.phase is Phase.SEEKING:
             self._observe(lease, at)
-        elif self.phase is Phase.HOLDING:
+        elif self.phase is Phase.HOLDING and lease is not None:
+            self._look_for_restore(lease, restored=changed_hands(self._claim, known, lease))
             self._see_whether_taken(lease, at)
 
     def wrote(self, lease: Lease, at: Moment) -> None:
@@ -285,14 +286,11 @@ class Keeper:
         self._look_for_doubt(at)
         return self._hold(at) if self.loss is None else Stop(self.loss)
 
-    def _see_whether_taken(self, lease: Lease | None, at: Moment) -> None:
+    def _see_whether_taken(self, lease: Lease, at: Moment) -> None:
         """A lease that is gone or empty is put back within our hold, which all who may take it respect.
 
         See `_look_for_doubt`.
         """
-        if lease is None:
-            return
-        self._look_for_restore(lease)
         match self._claim.relation(lease):
             case Relation.OTHER:
                 self._lose(LossKind.TAKEN, f"{self._claim} {describe_taker(self._claim, lease, self._written)}")

@@ -13,10 +13,11 @@ def is_older(lease: Lease, version: str) -> bool:
 
 
 def changed_hands(claim: Claim, known: Lease | None, made: Lease) -> bool:
-    """Whether others had the claimant's lease between what was `known` of it and what its renewal of that has `made`.
+    """Whether others had the claimant's lease between what was `known` of it and what its renewal has `made` of it.
 
     A version has one content, but in a store that was set back, whose versions may come to the known one anew.  Whoever
     takes a lease counts its transitions up, which a renewal leaves.
     """
-    ours = known is not None and claim.relation(known) is Relation.OURS
-    return ours and known is not None and made.spec.lease_transitions != known.spec.lease_transitions
+    if known is None or known.spec.lease_transitions == made.spec.lease_transitions:
+        return False
+    return claim.relation(known) is claim.relation(made) is Relation.OURS

@@ -170,7 +170,7 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
     "VERSIONS_TELL_WHAT_IS_RENEWED": Fault(
         "a holder whose renewal was of what others had meanwhile, under the same version, forgets what it knew",
         "shardsdk.lease.restores",
-        "return ours and known is not None and made.spec.lease_transitions != known.spec.lease_transitions",
+        "return claim.relation(known) is claim.relation(made) is Relation.OURS",
         "return False",
         KEEPER,
     ),

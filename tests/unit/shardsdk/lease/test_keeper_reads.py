@@ -142,8 +142,9 @@ def test_an_older_copy_of_its_lease_is_told_as_one(whose: str) -> None:
     )
 
 
+@pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize("meanwhile", ["nobody", "the sharder"])
-def test_a_renewal_of_another_lease_under_the_same_version_is_no_hold(meanwhile: str) -> None:
+def test_a_renewal_of_another_lease_under_the_same_version_is_no_hold(meanwhile: str, answered: bool) -> None:
     """In a store that was set back versions come up anew: one of what the sharder has made of it, say."""
     driver = Driver().acquire().due()
     if meanwhile == "the sharder":
@@ -152,7 +153,13 @@ def test_a_renewal_of_another_lease_under_the_same_version_is_no_hold(meanwhile:
     renewal = driver.next()
     assert isinstance(renewal, Write)
     said = {**renewal.body["metadata"], "resourceVersion": driver.lease.metadata.resource_version}
-    driver.do(Write({**renewal.body, "metadata": said}, renewal.create, renewal.timeout_seconds))
+    body = {**renewal.body, "metadata": said}
+    if answered:
+        driver.do(Write(body, renewal.create, renewal.timeout_seconds))
+    else:
+        driver.meddle(body)
+        driver.keeper.failed(driver.at(), "the connection broke", broken=True)
+        assert isinstance(driver.due().step(), Read)
     assert (driver.keeper.phase is Phase.LOST) == (meanwhile == "the sharder")
     if driver.keeper.loss is not None:
         assert "is not what our last renewal made: etcd came back from a backup" in driver.keeper.loss.message
