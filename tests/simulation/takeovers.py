@@ -38,7 +38,7 @@ class Takeovers:
         if held.again_at is not None and heard < held.number:
             held = replace(held, at=held.again_at)
         what = f"lease of {shard} taken {world.now - held.at:.3f} s after {held}"
-        if world.outlasting and shard not in world.foreign_names:
+        if world.outlasting and shard not in world.foreign_names and not self._came_too_late(shard, held):
             self._violate("outlasts outages", what)
         if held.holder != shard:
             return
@@ -47,6 +47,13 @@ class Takeovers:
         if passed < wanted / RATES[1] - 0.001:  # by the fastest clock
             self._violate("takes over in time", f"{what}; the API server answered for {passed:.3f} s, not {wanted:g} s")
         self._check_spared(Key(world.namespace_of_shard(shard), shard), held, leader, what)
+
+    def _came_too_late(self, shard: str, held: Held) -> bool:
+        """Whether no process of a shard is back, though an outage took no more than the half of its lease."""
+        world = self._world
+        running = any(each.name == shard and each.running for each in world.shards)
+        out = sum(seconds for seconds, ended in world.outages if ended > held.at)
+        return not running and world.now - held.at - out >= held.duration / 2 / RATES[1]
 
     def _check_spared(self, lease: Key, held: Held, leader: str, what: str) -> None:
         """A shard that could not renew, as the leader found when it had run out, has its duration to come back."""
