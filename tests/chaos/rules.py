@@ -194,9 +194,19 @@ def _changes(history: History, leases: list[Version]) -> Iterator[Change]:
 
 
 def given_back(history: History, move: Move) -> bool:
-    """Whether an object had gone past the shard that gets it now, since that may have seemed to miss renewals."""
-    placed = history.clock.before(move.before.at)
-    renewals = history.renewals.get(move.after.shard or "", [])
+    """Whether an object had gone past the shard that gets it now: that missed renewals, had no lease, or was away."""
+    placed, shard = history.clock.before(move.before.at), move.after.shard or ""
+    renewals = history.renewals.get(shard, [])
+    known = [each for each in renewals if each.at < move.before.at]
+    if known and (known[-1].deleted or known[-1].holder != shard):
+        return True
+    for down in history.downs:
+        # One that is about to leave says so, and gets nothing more.
+        leaves = (
+            down.how == "ended" and down.process.rpartition(".")[0] == shard and down.since - LATE_SECONDS <= placed
+        )
+        if leaves and not any(down.since < history.clock.before(each.at) < placed - LATE_SECONDS for each in renewals):
+            return True
     for earlier, later in pairwise(renewals):
         since, until = history.clock.after(earlier.at), history.clock.before(later.at)
         near = since <= placed and until >= placed - LATE_SECONDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tests.chaos.history import (
     ASSIGNMENTS,
@@ -86,10 +86,8 @@ class Story:
         at = (0, self.revision + 2) if answered else None
         self.facts["writes"].append(Write(write, key, self.now + 0.2, self.now + 2 if answered else None, at))
 
-    def down(self, process: str, seconds: float | None) -> None:
-        self.facts["downs"].append(
-            Down(process, self.now, None if seconds is None else self.now + seconds, "suspended")
-        )
+    def down(self, process: str, seconds: float | None, how: Literal["suspended", "ended"] = "suspended") -> None:
+        self.facts["downs"].append(Down(process, self.now, None if seconds is None else self.now + seconds, how))
 
     def told(self, **facts: Any) -> History:
         lists: dict[str, Any] = {name: tuple(each) for name, each in self.facts.items()}

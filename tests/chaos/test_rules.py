@@ -146,6 +146,22 @@ def test_a_replica_may_not_have_seen_yet_that_a_silent_shard_has_renewed() -> No
     assert not moves_beyond(story.told(), FAULTS["leader-killed"])
 
 
+@pytest.mark.parametrize("how", ["deleted", "restarts", "there"])
+def test_a_new_object_that_went_past_a_shard_that_was_away_may_be_given_back(how: str) -> None:
+    story = Story()
+    story.renew("one", "two")
+    if how == "deleted":
+        story.lease("two", deleted=True)
+    elif how == "restarts":
+        story.down("two.1", None, "ended")
+    story.owner("one")
+    story.child("one")
+    story.renew("two")
+    story.child("two")
+    story.owner("two")
+    assert moves_beyond(story.told(), FAULTS["leader-killed"]) == (how == "there")
+
+
 def test_moves_beyond_those_of_a_faults_victims_are_counted() -> None:
     history = handed_over().told()
     victims = replace(FAULTS["shard-killed"], victims=("one",))
