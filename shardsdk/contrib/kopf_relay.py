@@ -13,6 +13,7 @@ which then does not look for credentials of its own, past the fences.
 
 from __future__ import annotations
 
+import asyncio
 import json as jsonlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
@@ -90,14 +91,19 @@ class Relay:
     ) -> aiohttp.ClientResponse:
         """The response, its body unread; the caller closes it.
 
+        A write waits for it no longer than it may be executed, whatever `timeout` says.
         Raises: FenceClosed (nothing was sent), aiohttp.ClientError.
         """
 
         async def attempt(left: float) -> aiohttp.ClientResponse:
-            guard = None
-            if method.upper() in _WRITES:
-                guard = Guard(self._fences, left, self._clock, self._ledger)
-            return await self._request(guard, method, url, json, headers or {}, timeout)
+            if method.upper() not in _WRITES:
+                return await self._request(None, method, url, json, headers or {}, timeout)
+            guard = Guard(self._fences, left, self._clock, self._ledger)
+            try:
+                async with asyncio.timeout(left):  # kopf would wait for five minutes, and its object with it
+                    return await self._request(guard, method, url, json, headers or {}, timeout)
+            except TimeoutError as error:
+                raise aiohttp.ServerTimeoutError(f"{method} {url}: no answer in time") from error
 
         return await past_doubts(attempt, self._clock, REQUEST_SECONDS)
 

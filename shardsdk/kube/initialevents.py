@@ -1,7 +1,8 @@
 """Initial events, by which a watch begins with everything that exists: whether an API server sends them.
 
 An API server that is older than they are refuses them, or does not know them and ignores the wish, as one that is
-aggregated may: then what exists comes all the same, and no end of it.
+aggregated may: then what exists comes all the same, and no end of it.  A proxy that holds an answer back until it is
+complete lets no stream begin, but lists in pages pass.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from shardsdk.errors import Invalid, ShardingError, StreamInterrupted
+from shardsdk.kube.waits import Unanswered
 
 #: After so many streams in a row that ended early, lists are made in pages.
 STREAM_FAILURES_MAX: Final = 2
@@ -16,6 +18,10 @@ STREAM_FAILURES_MAX: Final = 2
 ASK_AGAIN_SECONDS: Final = 3600.0
 #: Where streams have only broken, as they do when an API server restarts.
 BROKEN_SECONDS: Final = 60.0
+
+
+#: What ends a stream before it was complete in a way that `InitialEvents.failed` is to know of.
+FAILURES: Final = (Invalid, StreamInterrupted, Unanswered)
 
 
 class Silent(StreamInterrupted):

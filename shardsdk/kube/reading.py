@@ -23,6 +23,7 @@ from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
 from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.requests import list_call, watch_call
 from shardsdk.kube.sessions import Sessions, TooLarge
+from shardsdk.kube.waits import Unanswered
 from shardsdk.kube.watching import Ending, read_events
 from shardsdk.protocol.objects import Resource
 
@@ -76,7 +77,8 @@ class Reader:
     async def stream(self, selection: Selection[T], batch: int) -> AsyncGenerator[list[T], None]:
         """By initial events; in pages if they are refused, not permitted, or failed twice in a row.
 
-        Raises: StreamInterrupted, also where their end does not come; the next is in pages then, or the one after it.
+        Raises: Unanswered, StreamInterrupted, also where their end does not come; the next is in pages then, or the one
+        after it.
         """
         initial_events, began = self._initial_events[selection.resource], self._clock.monotonic()
         if initial_events.worth_a_try(began):
@@ -94,6 +96,9 @@ class Reader:
             except (StreamInterrupted, Gone) as error:
                 initial_events.failed(error, began, self._clock.monotonic())
                 raise StreamInterrupted(str(error)) from error
+            except Unanswered as error:
+                initial_events.failed(error, began, self._clock.monotonic())
+                raise
         async with aclosing(self.pages(selection, ListOptions(batch))) as pages:
             async for page in pages:
                 yield page

@@ -24,7 +24,7 @@ from shardsdk.kube.api import PARTIAL, SILENCE_SECONDS, Api, Selection, Unfit, W
 from shardsdk.kube.cancelled import interrupted_at_most, is_cancelled
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.identity import identify
-from shardsdk.kube.initialevents import NoEnd, Silent
+from shardsdk.kube.initialevents import FAILURES, NoEnd, Silent
 from shardsdk.kube.listing import TURN_EVENTS, Epochs, closing, forget_unseen, leaves_position, list_into
 from shardsdk.kube.mirror import Delta, EventKind, Listing, Mirror, OnUnfit, contain
 from shardsdk.kube.selectors import Selector
@@ -360,7 +360,7 @@ class Reflector(Generic[T]):
                         await asyncio.sleep(0)
             if listing is not None:
                 raise StreamInterrupted(f"{self.name}: the stream ended before its initial events were complete")
-        except (Invalid, StreamInterrupted) as error:
+        except FAILURES as error:
             if listing is not None:
                 self._initial_events.failed(error, began, self._clock.monotonic())
             raise

@@ -42,7 +42,7 @@ from shardsdk.kube.resolver import Resolver
 from shardsdk.kube.server import Access
 from shardsdk.kube.sockets import doubt_idle, make_connector
 from shardsdk.kube.turns import Turn, Turns
-from shardsdk.kube.waits import ADDRESS, ANSWER, CONNECTION, WAIT, Wait
+from shardsdk.kube.waits import ADDRESS, ANSWER, CONNECTION, WAIT, Unanswered, Wait
 from shardsdk.kube.warnings import Warnings
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import LEASES
@@ -249,7 +249,7 @@ class Sessions:
         said = f"no {what} {of} within {seconds:.1f} s"
         if what in (ADDRESS, CONNECTION, ANSWER):  # the rest it waits for is this process's own
             self._outage.failed(said)
-        return ConnectionFailed(f"{call.target}: {said}")
+        return (Unanswered if what == ANSWER else ConnectionFailed)(f"{call.target}: {said}")
 
     def _check_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:  # its connections would break, for others as well

@@ -6,10 +6,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
+from shardsdk.errors import ConnectionFailed
+
 #: What a request waits for once it is under way: before it is sent, and from then on.
 ADDRESS: Final = "address of"
 CONNECTION: Final = "connection to"
 ANSWER: Final = "answer from"
+
+
+class Unanswered(ConnectionFailed):
+    """A request was sent, and no answer came in time: a hung API server, or a proxy that holds answers back."""
 
 
 @dataclass(slots=True)

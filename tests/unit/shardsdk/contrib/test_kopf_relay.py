@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from shardsdk.contrib import kopf_relay
 from shardsdk.contrib.kopf_relay import Relay
 from shardsdk.errors import FenceClosed
 from shardsdk.kube.clock import SystemClock
@@ -84,6 +85,14 @@ async def test_a_write_without_an_answer_is_not_settled() -> None:
         writing.cancel()
         settled.cancel()
         await asyncio.wait([writing, settled])
+
+
+async def test_a_write_waits_for_its_answer_no_longer_than_it_may_be_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kopf_relay, "REQUEST_SECONDS", 0.5)
+    async with relaying(FakeFence(left=30.0), hangs()) as (session, _):
+        with pytest.raises(aiohttp.ServerTimeoutError, match="no answer in time"):
+            await request(session, "patch", json={}, timeout=aiohttp.ClientTimeout(total=300))
+        await session.writes_settled()
 
 
 async def test_a_rotated_token_is_read_again_and_one_that_stays_refused_is_no_401(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardsdk.errors import Gone, Invalid, StreamInterrupted
+from shardsdk.errors import ConnectionFailed, Gone, Invalid, StreamInterrupted
+from shardsdk.kube import reading
 from shardsdk.kube.initialevents import (
     ASK_AGAIN_SECONDS,
     BROKEN_SECONDS,
@@ -13,7 +14,9 @@ from shardsdk.kube.initialevents import (
     NoEnd,
     Silent,
 )
-from tests.kube_fakes import CONFIGMAPS, Step, listed, playing
+from shardsdk.kube.waits import Unanswered
+from tests.kube_fakes import CONFIGMAPS, Step, added, listed, playing
+from tests.kube_server import hangs, page, says, talking
 
 BROKEN = StreamInterrupted("the connection broke")
 
@@ -61,3 +64,22 @@ async def test_silence_in_place_of_their_end_is_no_failure_and_the_second_time_a
         assert mine.failure is None
         assert "silent" not in caplog.text
         assert not api.initial_events[CONFIGMAPS].worth_a_try(api.clock.at + BROKEN_SECONDS)
+
+
+async def test_a_proxy_that_holds_the_answer_back_until_it_is_complete_lets_lists_in_pages_pass() -> None:
+    held: list[list[Step]] = [[Unanswered("no answer within 15.0 s")] for _ in range(STREAM_FAILURES_MAX)]
+    async with playing(*held, [added("a", 1), listed(7)]) as (api, mine, told):
+        assert [each.verb for each in api.asked] == ["watch", "watch", "list", "watch"]
+        assert mine.synced.is_set()
+        assert told.story == ["added a@1*"]
+
+
+async def test_a_list_whose_stream_is_not_answered_is_made_in_pages_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "OPEN_SECONDS", 0.2)
+    async with talking(*[hangs()] * STREAM_FAILURES_MAX, says(page(["a"]))) as (client, server):
+        for _ in range(STREAM_FAILURES_MAX):
+            with pytest.raises(ConnectionFailed, match="no answer from"):
+                await anext(client.stream(CONFIGMAPS))
+        (things,) = [each async for each in client.stream(CONFIGMAPS)]
+        assert [each.metadata.name for each in things] == ["a"]
+        assert ["watch" in each.query for each in server.seen] == [True, True, False]
