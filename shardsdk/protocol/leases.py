@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -116,7 +116,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel", dict=True):
         """Whether its shard has ended and left it to the next process of its name, with a restart grace."""
         return self.held_by_shard and self.instance == ""
 
-    @property
+    @cached_property
     def main_resources(self) -> frozenset[GroupResource]:
         """Which resources its holder reconciles as main ones; empty, too, where nobody says.
 
@@ -125,7 +125,8 @@ class Lease(msgspec.Struct, frozen=True, rename="camel", dict=True):
         named, mark, said_at = (self.metadata.annotations or {}).get(MAIN_RESOURCES_ANNOTATION, "").rpartition("@")
         if not mark or not self._written_at(said_at):
             return frozenset()
-        return _parse_main_resources(named)
+        parts = (each.partition(".") for each in named.split(","))
+        return frozenset(GroupResource(group, plural) for plural, _, group in parts if plural)
 
     @property
     def held_ranges(self) -> HashRanges | None:
@@ -182,12 +183,6 @@ class Lease(msgspec.Struct, frozen=True, rename="camel", dict=True):
         return said_at == renewed or (
             (moment := parse_micro_time(renewed)) is not None and moment == parse_micro_time(said_at)
         )
-
-
-@lru_cache(maxsize=256)  # every renewal of each shard of a ring repeats the same
-def _parse_main_resources(named: str) -> frozenset[GroupResource]:
-    parts = (each.partition(".") for each in named.split(","))
-    return frozenset(GroupResource(group, plural) for plural, _, group in parts if plural)
 
 
 def render_instance(instance: str, renew_time: str) -> str:

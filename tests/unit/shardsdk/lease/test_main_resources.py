@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -77,3 +78,17 @@ def test_it_is_said_for_the_next_process_as_well_that_the_lease_is_left_to() -> 
 @pytest.mark.parametrize("said", ["", "@", f"@{RENEWED}", "secrets", "secrets@", "secrets@uid", f",.@{RENEWED}"])
 def test_what_makes_no_sense_says_nothing(said: str) -> None:
     assert patched({"metadata": {"annotations": {MAIN_RESOURCES_ANNOTATION: said}}}).main_resources == NOTHING
+
+
+def test_what_leases_have_said_is_kept_no_longer_than_they_are() -> None:
+    """A shard may say what it likes, and something else with each renewal: 256 KiB of names take megabytes."""
+    kept: list[int] = []
+    tracemalloc.start()
+    try:
+        for number in range(4):
+            mains = frozenset(GroupResource("", f"of-{number}-{each}") for each in range(1_000))
+            assert parsed(render_create(claim(mains=mains), NOW)).main_resources == mains
+            kept.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert kept[-1] < 2 * kept[0], "the last one's, as the first one's, and those between are gone"
