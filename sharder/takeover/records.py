@@ -32,6 +32,9 @@ _ACQUIRING: Final = (Act.ACQUIRE, Act.TRY, Act.CREATE, Act.RENEW)
 #: People are told of a lease that nobody acquires for longer than that, since it counts as held or its shard may come
 #: back.
 AWAITED_SECONDS: Final = 60.0
+#: The write itself is tried once in so many durations in which dry runs have failed slowly, or had no answer.  Where it
+#: would, too, it is the first to pass at the end of that, and takes the lease from its shard, once in 30 times or less.
+SLOW_DURATIONS: Final = 10
 #: As a moment; none of ours is so long ago.
 NEVER: Final = float("-inf")
 
@@ -51,8 +54,9 @@ class Record:
     row whatever was to be done failed, and how; `unshown_until`: when the API server is asked again to label it with
     its state, which it has refused (minus infinity: it has not); `writable_since`: since when it would take a write of
     it again, after it refused one (minus infinity: none since its shard was ready; infinity: not yet); `tried_since`:
-    since when it has refused dry runs of one (minus infinity: it has not); `missed`: how often acquiring it did, since
-    what the shard has needs that, and `answer`. `abandoned`: it ran out, and nobody is ready to take over. `stranger`:
+    since when it has refused dry runs of one at once, `slow_since`: since when they have failed in whatever way (minus
+    infinity: they have not); `missed`: how often acquiring it did, since what the shard has needs that, and `answer`.
+    `abandoned`: it ran out, and nobody is ready to take over. `stranger`:
     who holds it that is neither its shard nor the sharder, and was first seen to at `stranger_since`; `awaited`: until
     when a lease counts as held that nobody holds, or its shard is given to come back, where that is long; `spared`: the
     latter in words, `remark`: the others.
@@ -80,6 +84,7 @@ class Record:
     unshown_until: float = NEVER
     writable_since: float = NEVER
     tried_since: float = NEVER
+    slow_since: float = NEVER
     missed: int = 0
     answer: ShardingError | None = None
     abandoned: bool = False
@@ -103,14 +108,18 @@ class Record:
         if self.writable_since == NEVER:
             self.writable_since = inf
 
-    def is_real_try_due(self, now: float, seconds: float) -> bool:
-        """A dry run was refused: whether each was for `seconds` by now, so that the write itself is to tell, once."""
-        if self.tried_since == NEVER:
+    def is_real_try_due(self, now: float, seconds: float, *, at_once: bool) -> bool:
+        """A dry run has failed: whether each has for so long by now that the write itself is to tell, once.
+
+        For `seconds` where its answer came `at_once`; else for `SLOW_DURATIONS` times as long.
+        """
+        self.slow_since = now if self.slow_since == NEVER else self.slow_since
+        if at_once and self.tried_since == NEVER:
             self.tried_since = now
-        if now < self.tried_since + seconds:
-            return False
-        self.tried_since = now
-        return True
+        due = now >= (self.tried_since + seconds if at_once else self.slow_since + SLOW_DURATIONS * seconds)
+        if due:
+            self.tried_since = self.slow_since = now
+        return due
 
     def drop(self) -> None:
         """There is no hold any more, or there must be none; writes that wait to be sent under it are refused."""
@@ -203,7 +212,7 @@ class Records:
         if state is not State.UNCERTAIN and (state.available or facts.work_left is False):
             self._forgive(record)
         if step.why is not Why.REFUSED:
-            record.tried_since = NEVER
+            record.tried_since = record.slow_since = NEVER
         before = record.abandoned, record.remark, record.spared
         until = self._await(record, facts, step)
         record.abandoned, record.remark = step.why is Why.ABANDONED, self._remark(key, record, facts, step, until)

@@ -297,7 +297,7 @@ class GuardedRequest(aiohttp.ClientRequest):
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Called with a live connection in hand."""
         if (wait := WAIT.get()) is not None:
-            wait.what = ANSWER
+            wait.what, wait.sent_at = ANSWER, asyncio.get_running_loop().time()
         if conn.transport is not None:  # a write that went over it before, and is answered, had a limit of its own
             _limit(conn.transport.get_extra_info("socket"), 0)
         guard = GUARD.get()

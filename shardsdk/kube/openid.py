@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import ssl
 import stat
@@ -37,6 +38,9 @@ from shardsdk.logs import logger_of
 
 log: Final = logger_of(__name__)
 
+#: A token that was refreshed no longer ago is kept though it is rejected: the next one would be as well, and each
+#: process would ask the provider all the time, for as long as the API server takes none.
+REJECTED_AGAIN_SECONDS: Final = 60.0
 #: How much of an identity provider's refusal is passed on.
 REFUSAL_BYTES: Final = 300
 
@@ -44,7 +48,7 @@ REFUSAL_BYTES: Final = 300
 class OpenId:
     """The token of one user; `config` is that of the auth provider in the kubeconfig `file`."""
 
-    __slots__ = ("_clock", "_config", "_file", "_filed")
+    __slots__ = ("_clock", "_config", "_file", "_filed", "_refreshed_at")
 
     def __init__(self, config: Mapping[str, Any], file: Path, clock: Clock) -> None:
         self._config = {name: str(value) for name, value in config.items() if value}
@@ -52,6 +56,8 @@ class OpenId:
         #: The refresh token that the file has, as far as is known: an older one, if a later one could not be written.
         self._filed = self._config.get("refresh-token", "")
         self._clock = clock
+        #: When a token was refreshed last, on the clock's `monotonic`.
+        self._refreshed_at = -math.inf
 
     async def token(self, *, rejected: bool = False) -> str:
         """A token that is good for a while; `rejected`: the last one is not, whatever this clock makes of it.
@@ -59,8 +65,10 @@ class OpenId:
         Raises: ValueError, LookupError, OSError, aiohttp.ClientError when the provider has to be asked, in vain.
         """
         token = self._config.get("id-token")
+        rejected = rejected and self._clock.monotonic() - self._refreshed_at >= REJECTED_AGAIN_SECONDS
         if not token or rejected or self._runs_out(token):
             token = await self._refresh()
+            self._refreshed_at = self._clock.monotonic()
         return token
 
     def _runs_out(self, token: str) -> bool:

@@ -208,7 +208,7 @@ class Sessions:
             limit = guard.remaining()
         self._check_loop()
         turn = self._turns[call.lane].turn()
-        wait, began = Wait(self._clock.monotonic() + limit), asyncio.get_running_loop().time()
+        wait = Wait(self._clock.monotonic() + limit)
         try:
             async with asyncio.timeout(limit):
                 response = await self._succeed(call, guard, turn, wait)
@@ -217,9 +217,9 @@ class Sessions:
                 finally:
                     response.release() if response.content.at_eof() else response.close()
         except (TimeoutError, asyncio.CancelledError) as error:  # whoever renews a lease limits that by itself
-            silent = wait.what == ANSWER and asyncio.get_running_loop().time() - began >= SILENT_SECONDS
+            silent = wait.what == ANSWER and asyncio.get_running_loop().time() - wait.sent_at >= SILENT_SECONDS
             if silent and (session := self._sessions.get(call.lane)) is not None:
-                doubt_idle(session.connector, began)
+                doubt_idle(session.connector, wait.sent_at)
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise self._too_late(call, wait, limit) from error

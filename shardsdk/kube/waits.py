@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
@@ -20,10 +21,14 @@ class Unanswered(ConnectionFailed):
 
 @dataclass(slots=True)
 class Wait:
-    """How long a request may still wait, by the monotonic clock, and what it waits for: `no ... HOST within 30 s`."""
+    """How long a request may still wait, by the monotonic clock, and what it waits for: `no ... HOST within 30 s`.
+
+    `sent_at`: since when that is an answer, by the event loop's clock.
+    """
 
     until: float
     what: str = CONNECTION
+    sent_at: float = math.inf
 
 
 #: Of the request that the current task sends, perhaps more than once.  That it needs a connection aiohttp tells its

@@ -203,7 +203,7 @@ class Attempts(Generic[K]):
 
     async def _failed(self, context: Context[K], thing: K | None, error: BaseException) -> RequeueAfter | None:
         """Tell of what a call about `thing` has raised; when to call again, if that is all that it means."""
-        leaves = leaves_of(error)
+        leaves, lasts = leaves_of(error), self._lasts(context, error)
         wrong = [each for each in leaves if not is_quiet(each, context.metadata.namespace)]
         retries = [each for each in wrong if isinstance(each, Retry)]
         if retries and len(retries) == len(wrong):
@@ -215,7 +215,7 @@ class Attempts(Generic[K]):
             if context.cancelled:  # for good it would have failed without that, too
                 raise asyncio.CancelledError("it was cancelled, and raised Permanent") from error
             await self._give_up(context, thing, error, permanent)
-        elif is_failure(error) and (wrong or self._lasts(context, error)):
+        elif is_failure(error) and (wrong or lasts):
             self._tell(context, error)
         return None
 
@@ -280,7 +280,10 @@ class Attempts(Generic[K]):
 
     def _lasts(self, context: Context[K], error: BaseException) -> bool:
         """Whether somebody was faster so often in a row that it must be something else."""
-        return is_refresh(meant_by(error)) and self._failures.refused(context.metadata.uid) >= FASTER
+        if is_refresh(meant_by(error)):
+            return self._failures.refused(context.metadata.uid) >= FASTER
+        self._failures.not_refused(context.metadata.uid)
+        return False
 
     def _tell(self, context: Context[K], error: BaseException) -> None:
         """An Event for people, once for each error that is not the same as last time."""

@@ -141,6 +141,10 @@ class Failures:
         _remember(self._refused, uid, times + 1)
         return times
 
+    def not_refused(self, uid: str) -> None:
+        """Something else has happened than that somebody was faster."""
+        self._refused.pop(uid, None)
+
     def let_go(self, uid: str) -> None:
         """It is not this process's any more, so that it is tried again when it is back; its status stays as it is."""
         self._permanent.pop(uid, None)

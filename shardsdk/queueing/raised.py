@@ -8,13 +8,16 @@ same; else it is an error like any other.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
 
 from shardsdk.errors import FenceClosed, Forbidden, LeaseLost, RetryRule, ShardingError, TerminalError
 from shardsdk.kube.backoff import asked_by
 from shardsdk.kube.cancelled import is_cancelled
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.logs import describe_error
+
+K = TypeVar("K", bound=Hashable)
 
 #: So many errors of a group are named.
 NAMED: Final = 3
@@ -24,6 +27,25 @@ ENDING_ATTEMPTS: Final = 12
 #: So many attempts in a row, 20 s by default, that fail because somebody was faster are no news.  After more of them
 #: nobody was: what is created is there for good, say, or the version that is sent was read long ago.
 FASTER: Final = 12
+
+
+class Faster(Generic[K]):
+    """At which items somebody was faster than the attempts, and how often in a row."""
+
+    def __init__(self) -> None:
+        #: By item: how many attempts there had been before the last such one, and how many such in a row.
+        self._last: dict[K, tuple[int, int]] = {}
+
+    def is_no_news(self, item: K, attempts: int) -> bool:
+        """It was so once more, after so many attempts; whether that may be all."""
+        last, times = self._last.get(item, (-1, 0))
+        times = times if attempts == last + 1 else 0
+        self._last[item] = attempts, times + 1
+        return times < FASTER
+
+    def forget(self, item: K) -> None:
+        """The next attempt is the first."""
+        self._last.pop(item, None)
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:

@@ -58,7 +58,7 @@ from shardsdk.queueing.attempts import Attempt, Early
 from shardsdk.queueing.exits import RECONCILE
 from shardsdk.queueing.metrics import ControllerMetrics
 from shardsdk.queueing.queue import Priority, WorkQueue
-from shardsdk.queueing.raised import FASTER, awaited_cancelled, describe, is_ending, is_failure, is_lease_gone, meant_by
+from shardsdk.queueing.raised import Faster, awaited_cancelled, describe, is_ending, is_failure, is_lease_gone, meant_by
 
 log: Final = logger_of(__name__)
 
@@ -184,6 +184,7 @@ class WorkerPool(Generic[K]):
         self._running: dict[K, Attempt] = {}
         #: The error of each item whose stack was logged last.
         self._shown: dict[K, str] = {}
+        self._faster: Faster[K] = Faster()
 
     async def run(self) -> None:
         """Work until the queue is shut down and every reconcile has ended, or until cancelled."""
@@ -346,7 +347,7 @@ class WorkerPool(Generic[K]):
                 self._count(lambda metrics: metrics.terminal_errors)
                 log.error("Reconcile failed for good", extra={**self._where(item, error), "waits_for": meant.waits_for})
                 self._forget(item)
-            case ShardingError(retry=RetryRule.REFRESH) if self.queue.requeues(item) < FASTER:
+            case ShardingError(retry=RetryRule.REFRESH) if self._faster.is_no_news(item, self.queue.requeues(item)):
                 pause = self.queue.add_rate_limited(item)
                 log.info("Reconcile met a newer object; trying again", extra=self._where(item, error, pause))
             case _ if is_ending(error, getattr(item, "namespace", ""), self.queue.requeues(item)):
@@ -374,6 +375,7 @@ class WorkerPool(Generic[K]):
         """The item's next failure is its first."""
         self.queue.forget(item)
         self._shown.pop(item, None)
+        self._faster.forget(item)
 
     def _give_up_waiting(self, item: K) -> None:
         self._count(lambda metrics: metrics.failed)

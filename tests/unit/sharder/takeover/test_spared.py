@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from sharder.takeover.lease_client import PROMPT_SECONDS, REQUEST_SECONDS
+from sharder.takeover.records import SLOW_DURATIONS
 from shardsdk.errors import (
     BadRequest,
     Conflict,
@@ -244,6 +246,44 @@ async def test_where_no_dry_run_is_taken_the_write_itself_tells(clock: VirtualCl
         assert 3 <= stage.api.attempts - attempts <= 5, "once in a duration, since it takes the lease from its shard"
         stage.api.refusal = None
         await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=40)
+
+
+class SlowDryRuns(Refusing):
+    """A webhook that takes its time for dry runs, and fails at them, or says nothing within the time of a request."""
+
+    clock: VirtualClock
+    seconds: float
+
+    async def exchange(self, request: RawRequest) -> bytes:
+        for _ in range(round(4 * self.seconds)):
+            await self.clock.sleep(0.25)
+        if self.seconds < REQUEST_SECONDS:
+            raise ServerError("failed calling webhook: context deadline exceeded", status=500)
+        raise ConnectionFailed("no answer")
+
+
+@pytest.mark.parametrize("seconds", [PROMPT_SECONDS, 3.0, REQUEST_SECONDS])
+@in_virtual_time
+async def test_where_dry_runs_alone_are_slow_the_write_itself_is_tried_now_and_then(
+    clock: VirtualClock, seconds: float
+) -> None:
+    """Else what is on the shard would have nobody for ever."""
+    stage = make_stage(clock, api=SlowDryRuns)
+    assert isinstance(stage.api, SlowDryRuns)
+    stage.api.clock, stage.api.seconds = clock, seconds
+    stage.set_up(ring(ALONE), "one", "two")
+    [name] = names_on("two", "one", "two")
+    stage.create(OWNERS, thing(name, shard="two"))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.refusal = Forbidden
+        stage.crash("two")
+        await stage.until(lambda: stage.said("ShardsAvailable")["reason"] == "NotTakenOver", seconds=300)
+        attempts = stage.api.attempts
+        await stage.pass_time(3 * SLOW_DURATIONS * 15)
+        assert 2 <= stage.api.attempts - attempts <= 3
+        stage.api.refusal = None
+        await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=SLOW_DURATIONS * 15 + 20)
 
 
 @pytest.mark.parametrize("back", [True, False])

@@ -98,3 +98,27 @@ async def test_who_gives_up_a_pause_that_the_server_asked_for_doubts_no_connecti
                 await client.get(LEASES, "busy", "n")
         await asyncio.gather(*(client.get(LEASES, "a", "n") for _ in range(4)))
         assert set(used) == before
+
+
+async def test_who_gives_up_soon_after_the_request_was_sent_doubts_no_connection() -> None:
+    """However long it had waited before that: in a pause that the server asked for, say."""
+    used, together, asked = list[object](), asyncio.Barrier(4), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/busy"):
+            if not asked.is_set():
+                asked.set()
+                return web.Response(status=429, headers={"Retry-After": "1"})
+            slow.cancel()
+            await asyncio.sleep(3600)
+        used.append(request.transport)
+        await together.wait()
+        return web.json_response({"metadata": {"name": "a"}})
+
+    async with talking(answer) as (client, _):
+        await asyncio.gather(*(client.get(LEASES, "a", "n") for _ in range(4)))
+        slow = asyncio.create_task(client.get(LEASES, "busy", "n"))
+        await asyncio.wait([slow])
+        assert slow.cancelled()
+        await asyncio.gather(*(client.get(LEASES, "a", "n") for _ in range(4)))
+        assert len(set(used)) == 4 + 1, "one in place of that which the request was given up on"

@@ -24,6 +24,7 @@ from cryptography.x509.oid import NameOID
 
 from shardsdk.errors import ConfigurationError
 from shardsdk.kube.credentials import PROVIDER_PERIOD_SECONDS, RENEWAL_PAUSE_SECONDS
+from shardsdk.kube.openid import REJECTED_AGAIN_SECONDS
 from tests.kube_configs import authorization, kubeconfig, load, read
 from tests.kube_fakes import InstantClock
 
@@ -156,6 +157,17 @@ async def test_a_token_that_is_rejected_is_refreshed_though_this_clock_has_it_ru
         assert await access.credentials.renew(f"Bearer {current}")
         assert await authorization(access) == f"Bearer {FRESH}"
         assert len(provider.shown) == 1
+
+
+async def test_where_none_is_taken_the_provider_is_not_asked_for_another_all_the_time(tmp_path: Path) -> None:
+    clock = InstantClock()  # the API server may know none of the provider's keys, after its restart
+    current = id_token(clock.now() + timedelta(minutes=20))
+    async with providing() as provider:
+        access = await load(tmp_path, kubeconfig(tmp_path, user(provider, **{"id-token": current})), clock=clock)
+        for _ in range(round(2 * REJECTED_AGAIN_SECONDS / RENEWAL_PAUSE_SECONDS)):
+            clock.at += RENEWAL_PAUSE_SECONDS
+            await access.credentials.renew(await authorization(access))
+        assert len(provider.shown) == 2
 
 
 async def test_a_client_without_a_secret_names_itself(tmp_path: Path) -> None:

@@ -379,3 +379,17 @@ async def test_a_thread_renews_no_more_for_a_body_that_was_cancelled_again_while
     left = lease()
     await asyncio.sleep(4 * STEADY.retry_period)
     assert lease() == left
+
+
+async def test_a_body_that_has_ended_in_time_is_not_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(body, "TOLD_FIRST_SECONDS", 0)
+    under = Body(RING, SHARD, ended_by_force=False)
+    under.enter(ShardLease.__aenter__.__code__)
+    under.begin()
+    under.tell_overdue()
+    assert len(caplog.records) == 1
+    await under.end(None)
+    under.tell_overdue()
+    assert len(caplog.records) == 1

@@ -246,14 +246,6 @@ async def test_a_body_that_blocks_its_loop_beyond_the_loss_is_told_of(
     assert "its body goes on" in caplog.text
 
 
-def test_a_body_that_has_ended_in_time_is_not_told_of(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(body, "TOLD_FIRST_SECONDS", 0)
-    body.Body(RING, SHARD, ended_by_force=False).tell_overdue()
-    assert not caplog.records
-
-
 async def test_a_lost_leases_deadline_is_not_told_because_its_keeper_has_left_something_in_a_thread() -> None:
     """Such as a name that is looked up; nobody can cancel that, and a loop is not closed before it has ended."""
     api, told, let_go = MemoryApi(MemoryServer(), SystemClock()), threading.Event(), threading.Event()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from shardsdk import Conflict, Context, Operator
+from shardsdk import Conflict, Context, Operator, Requeue, Retry
 from shardsdk.errors import FieldConflict
 from shardsdk.queueing.raised import FASTER
 from shardsdk.testing import Rig, drive
@@ -49,7 +49,7 @@ def test_what_is_there_for_good_is_a_failure_after_some_attempts(caplog: pytest.
         calls.append(1)
         await ctx.api.create(ConfigMap.resource, {"metadata": {"name": "home"}}, ctx.namespace)
 
-    rig = drive(operator, [site(), ConfigMap("home")], an_hour)
+    rig = drive(operator, [site(), ConfigMap("home")], an_hour, raises=False)
     assert [(reason, message.split(":")[0]) for _, reason, message in rig.events] == [
         ("ReconcileFailed", "AlreadyExists")
     ]
@@ -68,4 +68,29 @@ def test_who_is_faster_now_and_then_alarms_nobody(caplog: pytest.LogCaptureFixtu
 
     rig = drive(operator, [site()], an_hour)
     assert len(calls) > 2 * FASTER
+    assert (rig.events, warnings(caplog)) == ([], [])
+
+
+@pytest.mark.parametrize("otherwise", [Requeue(), Retry("not there yet", after=60)])
+@pytest.mark.parametrize("every", [2, 2 * FASTER])
+def test_who_is_faster_while_something_else_is_waited_for_alarms_nobody(
+    caplog: pytest.LogCaptureFixture, otherwise: Requeue | Retry, every: int
+) -> None:
+    """What was asked for by the reconcile itself counts for nothing, however often that was."""
+    operator, calls = Operator("websites"), list[int]()
+
+    @operator.reconcile(Website)
+    async def function(ctx: Context[Website]) -> Requeue:
+        calls.append(1)
+        if len(calls) % every == 0:
+            raise Conflict("stale", status=409)
+        if isinstance(otherwise, Retry):
+            raise otherwise
+        return otherwise
+
+    async def a_day(rig: Rig) -> None:
+        await rig.clock.sleep(24 * 3600)
+
+    rig = drive(operator, [site()], a_day)
+    assert len(calls) > 2 * 2 * FASTER
     assert (rig.events, warnings(caplog)) == ([], [])
