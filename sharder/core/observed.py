@@ -270,10 +270,12 @@ def _is_set_back(known: Lease, lease: Lease) -> bool:
     acquired.  The number alone does not tell: one that was deleted since the copy was made counts from 0 again.  A
     wall clock behind by more than the lease was held for makes another look like one, which then counts a while longer.
     """
+    if not known.held_by_shard or lease.held_by_shard:
+        return False  # as with each renewal
     fewer = (lease.spec.lease_transitions or 0) < (known.spec.lease_transitions or 0)
     acquired, renewed = parse_micro_time(known.spec.acquire_time), parse_micro_time(lease.spec.renew_time)
     before = acquired is not None and renewed is not None and renewed < acquired
-    return known.held_by_shard and not lease.held_by_shard and (fewer or before)
+    return fewer or before
 
 
 def _carried_over(known: ObservedLease, after: Lease | None, now: float) -> Span:

@@ -194,7 +194,7 @@ class Keeper:
         if self.phase is Phase.SEEKING:
             self._observe(lease, at)
         elif self.phase is Phase.HOLDING and lease is not None:
-            self._look_for_restore(lease, restored=changed_hands(self._claim, known, lease))
+            self._look_for_restore(known, lease)
             self._see_whether_taken(lease, at)
 
     def wrote(self, lease: Lease, at: Moment) -> None:
@@ -209,7 +209,7 @@ class Keeper:
             self.failed(at, "the renewal changed nothing: this machine's wall clock stands still", rejected=True)
             return
         self._look_for_doubt(at)
-        self._look_for_restore(lease, restored=changed_hands(self._claim, self._known, lease))
+        self._look_for_restore(self._known, lease)
         self._known, self._fresh, self._unanswered_until = lease, True, -math.inf
         self._version = lease.metadata.resource_version
         self._refusals, self._at_once = 0, False
@@ -307,9 +307,11 @@ class Keeper:
             case unknown:
                 assert_never(unknown)
 
-    def _look_for_restore(self, lease: Lease, *, restored: bool = False) -> None:
+    def _look_for_restore(self, known: Lease | None, lease: Lease) -> None:
         """Versions go back only with the whole store: whatever else we know of it may be wrong, too."""
-        if self.phase is Phase.HOLDING and (restored or is_older(lease, self._version)):
+        if self.phase is not Phase.HOLDING:
+            return
+        if is_older(lease, self._version) or changed_hands(self._claim, known, lease):
             self._lose(LossKind.TAKEN, f"{self._claim} is not what our last renewal made: etcd came back from a backup")
 
     def _look_for_doubt(self, at: Moment) -> None:

@@ -122,23 +122,23 @@ class Failures:
         `untold`: it is to have another one, which says of this that it was raised.
         """
         uid = thing.metadata.uid
-        _remember(self._permanent, uid, _Failed(error, _spec_of(thing), untold))
+        remember(self._permanent, uid, _Failed(error, _spec_of(thing), untold))
         if condition is None:
             self._conditions.pop(uid, None)
         else:
-            _remember(self._conditions, uid, condition)
+            remember(self._conditions, uid, condition)
 
     def is_news(self, uid: str, error: str) -> bool:
         """Whether the object's last failure, if any, was another one."""
         if self._told.get(uid) == error:
             return False
-        _remember(self._told, uid, error)
+        remember(self._told, uid, error)
         return True
 
     def refused(self, uid: str) -> int:
         """Somebody was faster; how often that was so before, in a row."""
         times = self._refused.get(uid, 0)
-        _remember(self._refused, uid, times + 1)
+        remember(self._refused, uid, times + 1)
         return times
 
     def not_refused(self, uid: str) -> None:
@@ -165,8 +165,9 @@ def _spec_of(thing: Kind) -> str:
     return state_of(replace(thing, metadata=replace(thing.metadata, finalizers=None))).hex()
 
 
-def _remember(notes: OrderedDict[str, N], uid: str, note: N) -> None:
+def remember(notes: OrderedDict[str, N], uid: str, note: N, most: int = MAX_REMEMBERED) -> None:
+    """Note that of the object with this uid; of more than `most` what was noted the longest ago is forgotten."""
     notes[uid] = note
     notes.move_to_end(uid)
-    if len(notes) > MAX_REMEMBERED:
+    if len(notes) > most:
         notes.popitem(last=False)

@@ -9,11 +9,13 @@ Costs: a digest of each of the `REMEMBERED` objects that have got a status last.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, Final
 
 from shardsdk.kinds import Kind
 from shardsdk.kinds.wire import written_out
 from shardsdk.logs import logger_of
+from shardsdk.operator.failures import remember
 from shardsdk.reconcile.applied import digest_of
 from shardsdk.reconcile.applying import PUT_BACK
 from shardsdk.reconcile.changed import changed_fields, is_told
@@ -30,18 +32,16 @@ class PutBack:
 
     def __init__(self) -> None:
         #: By uid: a digest of the status and of what it is about, and how often in a row; the longest ago first.
-        self._written: dict[str, tuple[bytes, int]] = {}
+        self._written: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
 
     def note(self, context: Context[Any], returned: Any, before: Kind | None) -> None:
         """The status of the object was written as it was `returned`; `before` it was as this one has it."""
         after = written_out(returned)
         after.pop("observedGeneration", None)  # which is not the function's to say
         written = digest_of([context.metadata.generation, after])
-        known, times = self._written.pop(context.metadata.uid, (b"", 0))
+        known, times = self._written.get(context.metadata.uid, (b"", 0))
         times = times + 1 if known == written else 0
-        self._written[context.metadata.uid] = written, times
-        if len(self._written) > REMEMBERED:
-            del self._written[next(iter(self._written))]
+        remember(self._written, context.metadata.uid, (written, times), REMEMBERED)
         if times and is_told(times, PUT_BACK):
             there = getattr(before, "status", None)
             shown = {} if there is None else written_out(there)

@@ -109,8 +109,8 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
     "OLDER_COPIES_BY_NUMBER_ALONE": Fault(
         "an older copy of a lease that was deleted meanwhile gives nothing of its shard away",
         "sharder.core.observed",
-        "and (fewer or before)",
-        "and fewer",
+        "return fewer or before",
+        "return fewer",
         ("tests/unit/sharder/takeover/test_restored_leases.py",),
     ),
     "GO_THROUGH_ALL_AFTER_EACH_SILENCE": Fault(

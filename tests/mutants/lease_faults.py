@@ -162,7 +162,7 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
     "RESTORES_GO_UNNOTICED": Fault(
         "a holder whose lease is older than its last renewal forgets what it knew",
         "shardsdk.lease.keeper",
-        "if self.phase is Phase.HOLDING and (restored or is_older(lease, self._version)):",
+        "if is_older(lease, self._version) or changed_hands(self._claim, known, lease):",
         "if False:",
         (),
         {"restore_etcd": 6.0},

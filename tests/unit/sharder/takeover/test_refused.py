@@ -6,7 +6,7 @@ The API server does not let the sharder do it, or no other shard is ready.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -37,6 +37,9 @@ from tests.unit.sharder.rings.test_overdue import leads
 RETRIED = "lease not handled, will retry"
 
 
+A = TypeVar("A", bound=MemoryApi)
+
+
 class Refusing(MemoryApi):
     """Writes to the leases of shards are answered with an error, each time in other words; dry runs are like them."""
 
@@ -63,8 +66,13 @@ class Refusing(MemoryApi):
 
 def two_shards(clock: VirtualClock) -> tuple[Stage, Refusing, str]:
     """A ring with two shards, and the name of an object that is on the second."""
-    stage = make_stage(clock, api=Refusing)
-    assert isinstance(stage.api, Refusing)
+    return two_shards_by(clock, Refusing)
+
+
+def two_shards_by(clock: VirtualClock, api: type[A]) -> tuple[Stage, A, str]:
+    """The same, of a sharder with such a connection."""
+    stage = make_stage(clock, api=api)
+    assert isinstance(stage.api, api)
     stage.set_up(ring(ALONE), "one", "two")
     [name] = names_on("two", "one", "two")
     stage.create(OWNERS, thing(name, shard="two"))

@@ -25,7 +25,7 @@ from shardsdk.protocol.labels import LEASE_STATE_LABEL
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import ALONE, OWNERS, SHARDS, leading, make_stage, names_on, ring, thing
-from tests.unit.sharder.takeover.test_refused import Refusing, two_shards
+from tests.unit.sharder.takeover.test_refused import Refusing, two_shards, two_shards_by
 
 
 @pytest.mark.parametrize("refusal", [Forbidden, Invalid, ServerError, ConnectionFailed])
@@ -98,16 +98,12 @@ class Failing(MemoryApi):
 async def test_what_fails_again_and_again_puts_a_takeover_off_once(
     clock: VirtualClock, period: float, seconds: float, offset: float
 ) -> None:
-    stage = make_stage(clock, api=Failing)
-    assert isinstance(stage.api, Failing)
-    stage.api.clock, stage.api.seconds = clock, seconds
-    stage.set_up(ring(ALONE), "one", "two")
-    [name] = names_on("two", "one", "two")
-    stage.create(OWNERS, thing(name, shard="two"))
+    stage, api, name = two_shards_by(clock, Failing)
+    api.clock, api.seconds = clock, seconds
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         await stage.pass_time(offset * period)
-        stage.api.period = period
+        api.period = period
         stage.crash("two")
         await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=2 * 15 + 15)
 
@@ -230,21 +226,17 @@ class NoDryRuns(Refusing):
 )
 @in_virtual_time
 async def test_where_no_dry_run_is_taken_the_write_itself_tells(clock: VirtualClock, answer: ShardingError) -> None:
-    stage = make_stage(clock, api=NoDryRuns)
-    assert isinstance(stage.api, NoDryRuns)
-    stage.api.answer = answer
-    stage.set_up(ring(ALONE), "one", "two")
-    [name] = names_on("two", "one", "two")
-    stage.create(OWNERS, thing(name, shard="two"))
+    stage, api, name = two_shards_by(clock, NoDryRuns)
+    api.answer = answer
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
-        stage.api.refusal = Forbidden
+        api.refusal = Forbidden
         stage.crash("two")
         await stage.until(lambda: stage.said("ShardsAvailable")["reason"] == "NotTakenOver", seconds=300)
-        attempts = stage.api.attempts
+        attempts = api.attempts
         await stage.pass_time(5 * 15)
-        assert 3 <= stage.api.attempts - attempts <= 5, "once in a duration, since it takes the lease from its shard"
-        stage.api.refusal = None
+        assert 3 <= api.attempts - attempts <= 5, "once in a duration, since it takes the lease from its shard"
+        api.refusal = None
         await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=40)
 
 
@@ -268,21 +260,17 @@ async def test_where_dry_runs_alone_are_slow_the_write_itself_is_tried_now_and_t
     clock: VirtualClock, seconds: float
 ) -> None:
     """Else what is on the shard would have nobody for ever."""
-    stage = make_stage(clock, api=SlowDryRuns)
-    assert isinstance(stage.api, SlowDryRuns)
-    stage.api.clock, stage.api.seconds = clock, seconds
-    stage.set_up(ring(ALONE), "one", "two")
-    [name] = names_on("two", "one", "two")
-    stage.create(OWNERS, thing(name, shard="two"))
+    stage, api, name = two_shards_by(clock, SlowDryRuns)
+    api.clock, api.seconds = clock, seconds
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
-        stage.api.refusal = Forbidden
+        api.refusal = Forbidden
         stage.crash("two")
         await stage.until(lambda: stage.said("ShardsAvailable")["reason"] == "NotTakenOver", seconds=300)
-        attempts = stage.api.attempts
+        attempts = api.attempts
         await stage.pass_time(3 * SLOW_DURATIONS * 15)
-        assert 2 <= stage.api.attempts - attempts <= 3
-        stage.api.refusal = None
+        assert 2 <= api.attempts - attempts <= 3
+        api.refusal = None
         await stage.until(lambda: stage.label(OWNERS, name) == "one", seconds=SLOW_DURATIONS * 15 + 20)
 
 
@@ -348,17 +336,13 @@ async def test_a_write_that_hangs_is_not_the_first_to_pass_once_writes_pass_agai
     clock: VirtualClock, seconds: int
 ) -> None:
     """Behind a dry run whose error took seconds the write would wait as long, and take the lease at the end."""
-    stage = make_stage(clock, api=Hanging)
-    assert isinstance(stage.api, Hanging)
-    stage.api.clock = clock
-    stage.set_up(ring(ALONE), "one", "two")
-    [name] = names_on("two", "one", "two")
-    stage.create(OWNERS, thing(name, shard="two"))
+    stage, api, name = two_shards_by(clock, Hanging)
+    api.clock = clock
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
-        stage.api.broken = True
+        api.broken = True
         stage.crash("two")
         await stage.pass_time(seconds)
-        stage.api.broken = False
+        api.broken = False
         await stage.pass_time(12)
         assert stage.label(OWNERS, name) == stage.holder("two") == "two"
