@@ -72,6 +72,8 @@ class Confirmation:
         #: When the cache of rings was last found to be right, and that of leases.
         self.rings_at: float = clock.monotonic()
         self.leases_at: float = float("-inf")
+        #: When the last list of each was complete.
+        self._listed_at: dict[Resource, float] = {}
         #: What of the leases the last list showed otherwise, as the cache had it.
         self._differed: Versions = {}
         self._restarts, self._news = AtMostEvery(2 * every_seconds), AtMostEvery(TELL_SECONDS)
@@ -115,8 +117,11 @@ class Confirmation:
         return max(self.leases_at, self._leases.fresh_at)
 
     def _failure(self, watch: Reflector[Any], heard_at: float) -> ShardingError | None:
-        if watch.failure is None and heard_at < self._clock.monotonic() - UNHEARD_ROUNDS * self._every_seconds:
-            return StreamInterrupted(f"{watch.name}: neither watches nor lists are answered")
+        now = self._clock.monotonic()
+        if watch.failure is None and heard_at < now - UNHEARD_ROUNDS * self._every_seconds:
+            listed = self._listed_at.get(watch.resource, float("-inf")) >= now - 4 * self._every_seconds
+            why = "lists show what its watch does not tell" if listed else "neither watches nor lists are answered"
+            return StreamInterrupted(f"{watch.name}: {why}")
         return watch.failure
 
     def _any_held(self) -> bool:
@@ -212,6 +217,7 @@ class Confirmation:
             # The lists under way are answered no better, perhaps: who answers next may be another API server.
             self._left_alone.clear()
             return None
+        self._listed_at[resource] = self._clock.monotonic()
         return listed
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -21,8 +21,10 @@ from shardsdk.kube.api import PAGE_OBJECTS, ListOptions, Selection, Unfit, Watch
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
 from shardsdk.kube.initialevents import InitialEvents
+from shardsdk.kube.openstreams import OpenStream
+from shardsdk.kube.received import TooLarge
 from shardsdk.kube.requests import list_call, watch_call
-from shardsdk.kube.sessions import Sessions, TooLarge
+from shardsdk.kube.sessions import Sessions
 from shardsdk.kube.waits import Unanswered
 from shardsdk.kube.watching import Ending, read_events
 from shardsdk.protocol.objects import Resource
@@ -136,8 +138,11 @@ class Reader:
             waits = ending is not None and not ending.over
             return min(options.silence_seconds, STREAM_SILENCE_SECONDS) if waits else options.silence_seconds
 
-        events = read_events(response.content, codec_of(selection.model), call.target, silence_seconds=silence)
-        try:
+        stream = OpenStream(resumable=ending is None)
+        events = read_events(
+            response.content, codec_of(selection.model), call.target, silence_seconds=silence, stream=stream
+        )
+        with self._sessions.streams.kept(stream), closing(response):
             if options.resource_version is not None:
                 # Ours, not the API server's: the watch is accepted.  Whoever counts on news of it must not count this.
                 yield [WatchEvent(WatchKind.BOOKMARK, None, options.resource_version)]
@@ -146,10 +151,9 @@ class Reader:
                 async for batch in events:
                     if ending is not None and not ending.over:
                         ending.heard(batch, self._clock.monotonic() - asked_at)
+                        stream.resumable = ending.over
                     yield batch
                     asked_at = self._clock.monotonic()
-        finally:
-            response.close()
 
 
 async def _decode_page(

@@ -36,8 +36,10 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.doubts import past_doubts
 from shardsdk.kube.fencing import Guard, GuardedRequest, Ledger, SentTooLate, send_guarded
 from shardsdk.kube.lapses import ServerClock, lapses_of, parse_date
+from shardsdk.kube.openstreams import OpenStreams
 from shardsdk.kube.outage import Outage, remedy_of
 from shardsdk.kube.pace import Pace
+from shardsdk.kube.received import read_whole, words_of
 from shardsdk.kube.resolver import Resolver
 from shardsdk.kube.server import Access
 from shardsdk.kube.sockets import doubt_idle, make_connector
@@ -75,8 +77,6 @@ CONNECTIONS: Final = {Lane.LEASES: 16, Lane.READS: 128, Lane.PAGES: 16, Lane.WRI
 KEEPALIVE_SECONDS: Final = 60.0
 #: What aiohttp reads ahead; a watch is decoded in pieces of at most twice that.
 READ_BUFFER_BYTES: Final = 256 * 1024
-#: An answer larger than this is refused; ask for smaller pages.
-ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
 #: Attempts at a request that is answered with 429 and Retry-After.
 ATTEMPTS: Final = 6
 
@@ -143,6 +143,7 @@ class Sessions:
     ) -> None:
         self.access = access
         self.ledger: Ledger = Ledger(clock)
+        self.streams: OpenStreams = OpenStreams(access.host)
         self._clock = clock
         self._on_call = on_call
         self._outage = Outage(access.host, clock)
@@ -167,6 +168,7 @@ class Sessions:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self.streams.run_on(self._loop)
         self._sessions = {lane: self._open(limit) for lane, limit in CONNECTIONS.items()}
         self._turns = {lane: Turns(limit) for lane, limit in CONNECTIONS.items() if lane is not Lane.STREAMS}
         return self
@@ -178,6 +180,7 @@ class Sessions:
             if connector is not None:
                 await connector.close()
         self._sessions, self._loop = {}, None
+        self.streams.run_on(None)
 
     def _open(self, limit: int) -> aiohttp.ClientSession:
         connector = make_connector(
@@ -220,6 +223,7 @@ class Sessions:
             silent = wait.what == ANSWER and asyncio.get_running_loop().time() - wait.sent_at >= SILENT_SECONDS
             if silent and (session := self._sessions.get(call.lane)) is not None:
                 doubt_idle(session.connector, wait.sent_at)
+                self.streams.unanswered(wait.sent_at)
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise self._too_late(call, wait, limit) from error
@@ -278,6 +282,7 @@ class Sessions:
                 response = await self._send(call, guard, credentials, stream=turn is None)
             finally:
                 WAIT.reset(token)
+            self.streams.answered(wait.sent_at)
             if 200 <= response.status < 300:
                 return response
             error = await self._refuse(call, response)
@@ -333,7 +338,7 @@ class Sessions:
         except SentTooLate as error:
             raise ConnectionFailed(f"{call.target}: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
-            said = _words(error) + remedy_of(error, self.access)
+            said = words_of(error) + remedy_of(error, self.access)
             self._outage.failed(said)
             raise ConnectionFailed(f"{call.target}: {self.access.host}: {said}") from error
 
@@ -374,27 +379,3 @@ class Sessions:
             ssl=latest_of(self.access.ssl),
             **self.access.request_options,
         )
-
-
-class TooLarge(ConnectionFailed):
-    """An answer is larger than any that is read."""
-
-
-async def read_whole(response: aiohttp.ClientResponse, target: Target) -> bytes:
-    """The body.  Raises: ConnectionFailed, TooLarge."""
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        async for piece in response.content.iter_any():
-            size += len(piece)
-            if size > ANSWER_MAX_BYTES:
-                raise TooLarge(f"{target}: the answer exceeds {ANSWER_MAX_BYTES} bytes; ask for smaller pages")
-            pieces.append(piece)
-    except (aiohttp.ClientError, OSError) as error:
-        raise ConnectionFailed(f"{target}: the connection broke during the answer: {_words(error)}") from error
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _words(error: Exception) -> str:
-    """Some of aiohttp's errors say nothing; then their name says more."""
-    return str(error) or type(error).__name__

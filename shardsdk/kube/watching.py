@@ -17,6 +17,7 @@ from shardsdk.kube.answers import Target
 from shardsdk.kube.api import T, WatchEvent, WatchKind
 from shardsdk.kube.decoding import SLICE_BYTES, Codec
 from shardsdk.kube.initialevents import NoEnd, Silent
+from shardsdk.kube.openstreams import OpenStream
 
 #: One event holds one object; etcd takes 1.5 MiB by default, the API server 3 MiB, JSON escapes add to it.
 LINE_MAX_BYTES: Final = 32 * 1024 * 1024
@@ -81,15 +82,20 @@ class Ending:
 
 
 async def read_events(
-    content: aiohttp.StreamReader, codec: Codec[T], target: Target, *, silence_seconds: Callable[[], float]
+    content: aiohttp.StreamReader,
+    codec: Codec[T],
+    target: Target,
+    *,
+    silence_seconds: Callable[[], float],
+    stream: OpenStream,
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
-    """Batches of events until the API server ends the stream; other tasks run between batches.
+    """Batches of events until the API server ends the stream, or `stream` is ended; other tasks run between batches.
 
     Raises: Silent, StreamInterrupted for a broken connection, ApiError for an
     error event.
     """
     splitter = LineSplitter(target)
-    while piece := await _read(content, target, silence_seconds()):
+    while piece := await _read(content, target, silence_seconds(), stream):
         for lines in _slices(splitter.feed(piece)):
             events = [event for line in lines if (event := codec.decode_line(target, line)) is not None]
             if events:
@@ -97,12 +103,15 @@ async def read_events(
             await asyncio.sleep(0)
 
 
-async def _read(content: aiohttp.StreamReader, target: Target, silence_seconds: float) -> bytes:
+async def _read(content: aiohttp.StreamReader, target: Target, silence_seconds: float, stream: OpenStream) -> bytes:
     """What has arrived, at least something; empty at the end of the stream."""
     try:
-        async with asyncio.timeout(silence_seconds):
-            return await content.readany()
+        async with asyncio.timeout(silence_seconds) as limit:
+            with stream.reading(limit):
+                return await content.readany()
     except TimeoutError as error:
+        if stream.over:
+            return b""
         raise Silent(f"{target}: silent for {silence_seconds:g} s, taken for dead") from error
     except (aiohttp.ClientError, OSError) as error:
         raise StreamInterrupted(f"{target}: the connection broke: {str(error) or type(error).__name__}") from error

@@ -38,6 +38,9 @@ FAULTS: Final = {
               processes.shard_in_a_black_hole, 2, VICTIM, 1.0),
         Fault("shard-half-open", "what a shard sends arrives, what it is sent does not, until its objects moved",
               processes.shard_half_open, 2, VICTIM, 1.0),
+        Fault("connections-forgotten", "what is sent over the connections to the API server that there are arrives"
+              " nowhere, and new ones work, as when one of its machines dies behind a load balancer",
+              processes.connections_forgotten, 0, (), 1.0),
         Fault("leader-killed", "SIGKILL of the sharder's leader",
               processes.leader_killed, 0, (), 1.0, 4.0),
         Fault("leader-suspended", "SIGSTOP of the sharder's leader until another replica leads, then SIGCONT",

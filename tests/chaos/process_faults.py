@@ -67,6 +67,13 @@ async def shard_half_open(rig: Rig, rng: Random) -> None:
     await _network(rig, Net.HALF_OPEN)
 
 
+async def connections_forgotten(rig: Rig, rng: Random) -> None:
+    """All that there are, of shards and sharders."""
+    for proxy in rig.proxies.values():
+        proxy.forget()
+    await leases(rig, 6.0)
+
+
 async def client_certificate_expired(rig: Rig, rng: Random) -> None:
     """It runs with one that is soon over; another one is put into its files once others have its objects."""
     valid = timedelta(seconds=_VALID_LEASES * rig.setup.lease_seconds)

@@ -64,6 +64,7 @@ class Proxy:
     port: int = 0
     answered: int = 0
     _turn: int = 0
+    _forgotten: set[asyncio.Task[None]] = field(default_factory=set)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -96,6 +97,13 @@ class Proxy:
         if net is Net.CUT:
             self.drop_all()
 
+    def forget(self) -> None:
+        """Take what comes over the connections that there are and pass nothing on: what they lead to is gone unnoticed.
+
+        New ones work.
+        """
+        self._forgotten.update(self._tasks)
+
     def drop_all(self) -> None:
         """Reset every connection."""
         for writer in tuple(self._writers):
@@ -107,6 +115,7 @@ class Proxy:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forgotten.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -115,7 +124,10 @@ class Proxy:
                 return
             self._turn += 1
             async with self._upstream(self.upstreams[self._turn % len(self.upstreams)]) as (answers, requests):
-                await _first_of(self._carry(reader, requests, writer), self._carry(answers, writer, None))
+                task = asyncio.current_task()
+                await _first_of(
+                    self._carry(reader, requests, writer, of=task), self._carry(answers, writer, None, of=task)
+                )
         except (OSError, ssl.SSLError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -135,10 +147,17 @@ class Proxy:
                 writer.transport.abort()
 
     async def _carry(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, client: asyncio.StreamWriter | None
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        client: asyncio.StreamWriter | None,
+        *,
+        of: asyncio.Task[None] | None,
     ) -> None:
-        """Bytes of one direction, until it ends; `client` where they are requests."""
+        """Bytes of one direction, until it ends; `client` where they are requests, `of` the connection's task."""
         while data := await source.read(_CHUNK_BYTES):
+            if of in self._forgotten:
+                continue
             if self.net is Net.BLACK_HOLE or (self.net is Net.HALF_OPEN and client is None):
                 # As TCP has it: what was not lost for good is sent again, and arrives once the way is open.
                 await self._opened.wait()

@@ -130,6 +130,22 @@ async def test_half_open_what_is_sent_arrives_and_the_answer_does_not(proxy: Pro
     writer.close()
 
 
+async def test_connections_that_are_forgotten_bring_nothing_any_more_and_new_ones_work(
+    proxy: Proxy, echo: Echo
+) -> None:
+    reader, writer = await asyncio.open_connection(LOOPBACK, proxy.port)
+    await say(writer, b"one\n")
+    await reader.readline()
+    proxy.forget()
+    await say(writer, b"two\n")
+    answer = asyncio.create_task(reader.readline())
+    assert await round_trip(proxy.port)
+    assert b"two\n" not in echo.heard
+    assert not answer.done(), "nobody says so"
+    answer.cancel()
+    writer.close()
+
+
 async def round_trip(port: int) -> bool:
     """Something that takes longer than a byte through the proxy would."""
     reader, writer = await asyncio.open_connection(LOOPBACK, port)

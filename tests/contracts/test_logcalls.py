@@ -73,6 +73,7 @@ ABOUT_THE_PROCESS = (
     "shardsdk/kube/cut.py",
     "shardsdk/kube/fencing.py",
     "shardsdk/kube/openid.py",
+    "shardsdk/kube/openstreams.py",
     "shardsdk/kube/outage.py",
     "shardsdk/kube/reflector.py",
     "shardsdk/logs.py",

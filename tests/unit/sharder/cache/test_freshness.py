@@ -15,7 +15,8 @@ import pytest
 
 from sharder.cache.freshness import LISTING_SECONDS
 from sharder.cache.rings import RingCache
-from shardsdk.kube.api import Selection, T, WatchEvent, WatchOptions
+from shardsdk.errors import ConnectionFailed
+from shardsdk.kube.api import ListOptions, Selection, T, WatchEvent, WatchOptions
 from shardsdk.kube.initialevents import Silent
 from shardsdk.kube.reading import STREAM_SILENCE_SECONDS
 from shardsdk.protocol.leases import render_micro_time
@@ -76,12 +77,20 @@ class Mute(MemoryApi):
         super().__init__(*args, **kwargs)
         self.mute: set[Resource] = set()
         self.begun: Counter[Resource] = Counter()
+        #: For how long a list by initial events says nothing, and whether those in pages are answered.
+        self.held_back_seconds, self.pages_come = STREAM_SILENCE_SECONDS, True
+
+    async def read_pages(self, selection: Selection[T], options: ListOptions) -> AsyncIterator[list[T]]:
+        if not self.pages_come:
+            raise ConnectionFailed("no answer")
+        async for page in super().read_pages(selection, options):
+            yield page
 
     async def read_events(self, selection: Selection[T], options: WatchOptions) -> AsyncIterator[WatchEvent[T]]:
         resource, listing = selection.resource, options.resource_version is None
         self.begun.update([resource] if listing else ())
         if resource in self.mute:
-            await asyncio.sleep(STREAM_SILENCE_SECONDS if listing else options.silence_seconds)
+            await asyncio.sleep(self.held_back_seconds if listing else options.silence_seconds)
             raise Silent("nothing has come")
         async for event in super().read_events(selection, options):
             if resource not in self.mute:
@@ -237,3 +246,24 @@ async def test_who_begins_to_lead_after_it_was_cut_off_waits_until_it_has_heard_
         await cache.until_heard(60)
         assert not cache.stale
         assert clock.monotonic() - before < 50
+
+
+@pytest.mark.parametrize(
+    ("lists", "why"),
+    [
+        (True, "lists show what its watch does not tell"),
+        (False, "neither watches nor lists are answered"),
+    ],
+)
+@in_virtual_time
+async def test_what_is_unheard_says_whether_lists_are_answered(clock: VirtualClock, lists: bool, why: str) -> None:
+    stage, api = staged(clock)
+    stage.start("one")
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.warm)
+        await stage.pass_time(60)
+        api.mute.add(LEASES)
+        api.held_back_seconds, api.pages_come = 600.0, lists
+        await stage.until(lambda: bool(cache.unheard), seconds=300)
+        ((_, error), *_) = cache.unheard
+        assert str(error).endswith(why)

@@ -19,7 +19,7 @@ from shardsdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from shardsdk.kube import reading, sessions
+from shardsdk.kube import reading, received, sessions
 from shardsdk.kube.api import PatchKind
 from shardsdk.kube.client import Client
 from shardsdk.kube.selectors import Selector, equals
@@ -364,7 +364,7 @@ async def test_no_answer_is_a_failed_connection() -> None:
 
 
 async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "ANSWER_MAX_BYTES", 100)
+    monkeypatch.setattr(received, "ANSWER_MAX_BYTES", 100)
     async with talking(says(page([f"o{number}" for number in range(10)]))) as (client, _):
         with pytest.raises(ConnectionFailed, match="smaller pages"):
             _ = [each async for each in client.pages(CONFIGMAPS)]

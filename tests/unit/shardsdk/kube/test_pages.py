@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from shardsdk.kube import sessions
+from shardsdk.kube import received
 from tests.kube_fakes import CONFIGMAPS
 from tests.kube_server import page, says, talking
 
@@ -33,7 +33,7 @@ async def test_find_takes_nothing_else_from_a_server_that_does_not_know_field_se
 
 async def test_a_page_of_large_objects_is_asked_for_again_with_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = [f"o{number:02}" for number in range(20)]
-    monkeypatch.setattr(sessions, "ANSWER_MAX_BYTES", len(json.dumps(page(objects[:6], token="06"))))
+    monkeypatch.setattr(received, "ANSWER_MAX_BYTES", len(json.dumps(page(objects[:6], token="06"))))
 
     async def answer(request: web.Request) -> web.Response:
         begin = int(request.query.get("continue", "0"))
