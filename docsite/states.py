@@ -40,6 +40,8 @@ _OUTCOMES: Final[Mapping[AnswerOutcome, str]] = {
     AnswerOutcome.OWNER_UNASSIGNED: "its owner has no shard yet; it will follow",
     AnswerOutcome.NO_SHARD: "no shard is available",
     AnswerOutcome.STALE: "this replica has heard nothing of leases or rings for too long to decide",
+    AnswerOutcome.ANOTHER_KIND: "its resource was taken away and made again as another kind, or in another scope; the"
+    " ring is looked up again at once",
     AnswerOutcome.NOT_OURS: "not of the ring, or controlled by nothing in it",
     AnswerOutcome.MALFORMED: "the request cannot be read as an admission review",
 }

@@ -19,6 +19,7 @@ from sharder.backlog.objects import ItemKey, newest_first
 from sharder.backlog.scope import Members, RingScope
 from sharder.backlog.waiting import WaitingSince
 from sharder.core.summary import Pending
+from shardsdk.errors import Gone
 from shardsdk.kube.api import Api
 from shardsdk.kube.backoff import double
 from shardsdk.kube.clock import Clock
@@ -72,8 +73,10 @@ class Backlog:
         )
         self.informers = Informers(
             scope, members, api, clock=clock, rng=rng, sync_period_seconds=sync_period_seconds,
-            on_event=self._on_event, on_synced=self._on_synced, on_failing=self._tell_changed,
+            on_event=self._on_event, on_synced=self._on_synced, on_failing=self._on_failing,
         )  # fmt: skip
+        #: How often an API server did not know where a watch was.
+        self.lost_positions: int = 0
         self.waiting = WaitingSince(clock)
         #: Since when objects drain, those that have been draining longest first.
         self.drains_since: dict[ItemKey, float] = {}
@@ -293,6 +296,10 @@ class Backlog:
             self.enqueue(key)
         for handler in tuple(self._handlers):
             handler.on_event(key, kind, obj, gone=gone)
+        self._tell_changed()
+
+    def _on_failing(self) -> None:
+        self.lost_positions += any(isinstance(error, Gone) for _, _, error in self.informers.failures())
         self._tell_changed()
 
     def _on_synced(self) -> None:

@@ -44,6 +44,10 @@ class _GroupVersionResource(msgspec.Struct, frozen=True, gc=False):
     resource: str = ""
 
 
+class _Kind(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+
+
 class _Reviewed(msgspec.Struct, frozen=True):
     """An object under review; without metadata there is nothing to place."""
 
@@ -59,6 +63,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 
     uid: str = ""
     operation: str = ""
+    kind: _Kind = msgspec.field(default_factory=_Kind)
     resource: _GroupVersionResource = msgspec.field(default_factory=_GroupVersionResource)
     sub_resource: str | None = None
     namespace: str | None = None
@@ -96,6 +101,7 @@ class AnswerOutcome(StrEnum):
     OWNER_UNASSIGNED = "owner_unassigned"
     NO_SHARD = "no_shard"
     STALE = "stale"
+    ANOTHER_KIND = "another_kind"
     NOT_OURS = "not_ours"
     MALFORMED = "malformed"
 
@@ -193,6 +199,8 @@ def plan(
         return _unchanged(request, AnswerOutcome.STALE)
     if subject.role is Role.CONTROLLED:
         return _plan_controlled(request, meta, subject)
+    if _is_another(request, meta, subject.resource):
+        return _unassigned(request, meta, ring.spec.labels, AnswerOutcome.ANOTHER_KIND)
     if not meta.name or (subject.main.controlled and request.operation == "UPDATE"):
         return _unassigned(request, meta, ring.spec.labels, AnswerOutcome.LEFT_TO_PLACEMENT)
     key = resource_key(subject.resource, _namespace(request, meta), meta.name)
@@ -334,6 +342,13 @@ def _warn(restored: Answer, ring: str) -> Answer:
         " drain label in one write, and nothing else changes with it"
     )
     return replace(restored, outcome=AnswerOutcome.NOT_ACKNOWLEDGED, warning=warning)
+
+
+def _is_another(request: Request, meta: ObjectMeta, known: Resource) -> bool:
+    """Whether a resource was taken away and made anew as something else: kind and scope are part of its keys."""
+    if request.kind.kind and request.kind.kind != known.kind:
+        return True
+    return not _namespace(request, meta) if known.namespaced else bool(meta.namespace)
 
 
 def _namespace(request: Request, meta: ObjectMeta) -> str:

@@ -94,6 +94,7 @@ class Summary(msgspec.Struct, frozen=True):
     `remarks`: what else is to be known of Leases, in words with what to do.
     `waiting`: what is new on the list and waits for rights; `settled` and the rest are without it.
     `watches_beside`: watches beside one for each resource and kind, where namespaces are watched one by one.
+    `lost_positions`: how often an API server did not know where a watch was, as of a type that was made anew.
     """
 
     settled: bool = False
@@ -118,6 +119,7 @@ class Summary(msgspec.Struct, frozen=True):
     joining: dict[GroupResource, int] = msgspec.field(default_factory=dict)
     waiting: tuple[GroupResource, ...] = ()
     watches_beside: int = 0
+    lost_positions: int = 0
 
     def count(self, kind: Pending) -> int:
         """Objects of one kind over all resources."""
@@ -143,7 +145,8 @@ class Summary(msgspec.Struct, frozen=True):
         stuck = self.stuck_drain(alarm_seconds)
         failures = tuple((resource, reader, type(error)) for resource, reader, error in self.failures)
         of_drain = (stuck.namespace, stuck.name) if stuck is not None else None
-        return replace(self, oldest_drain=None, failures=(), at_rest=False, clean_since=None), of_drain, failures
+        same = replace(self, oldest_drain=None, failures=(), at_rest=False, clean_since=None, lost_positions=0)
+        return same, of_drain, failures
 
 
 def render_left(leaving: Iterable[tuple[GroupResource, int]], joining: Iterable[tuple[GroupResource, int]]) -> str:

@@ -32,6 +32,7 @@ def summarize(placement: Placement, now: float) -> Summary:
         refused=not settled and placement.writer.refusals.any_lately(now),
         joining=joining,
         watches_beside=informers.watches_beside,
+        lost_positions=placement.backlog.lost_positions,
     )  # fmt: skip
 
 

@@ -96,6 +96,7 @@ class RingController:
         #: What was found last, as far as people see it.
         self._outline: Any = None
         self._was_settled = False
+        self._lost_positions = 0
         #: Since when that is so of which the log said that the ring was settled; `None`: it is to say it anew.
         self._told_settled: tuple[float | None] | None = None
         #: How many leases the ring had when the cache told of it last.
@@ -185,7 +186,8 @@ class RingController:
         if outline != self._outline:
             self._outline = outline
             self.enqueue()
-        if summary.not_served:
+        if summary.not_served or summary.lost_positions != self._lost_positions:
+            self._lost_positions = summary.lost_positions
             self._cache.resolve_again(self.name)
         ring = self._cache.get(self.name)
         if ring is not None and (refused := self._assignment.take_refused()) is not None:

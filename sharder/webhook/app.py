@@ -102,7 +102,7 @@ def build_app(
     gets ring name, outcome and seconds of every request; the name is empty when
     there is no such ring, so that callers cannot invent metrics. `on_assigned`
     gets every assignment that is not a dry run. `on_not_served` gets the name of a ring
-    of which owners are not served as it was looked up. `account` gives the user name
+    of which something is not served as it was looked up. `account` gives the user name
     under which the sharder writes (empty: not known).
     """
     return AdmissionApp(
@@ -239,9 +239,9 @@ class _Endpoint:
             answer = await self._place(view, review, body)
         except OwnerUnread as error:
             self._complain(Trouble.OWNER_UNREAD, ring, str(error), review)
-            if error.not_served and self._look_ups.passes(self._clock.monotonic(), ring):
+            if error.not_served:
                 # The leader's watches show that a version is gone; a replica that does not lead has none of them.
-                self._on_not_served(ring)
+                self._look_up(ring)
             return unchanged, Trouble.OWNER_UNREAD
         except Exception as error:
             logger.exception("admission failed", extra={"ring": ring, **_where(review), "error": repr(error)})
@@ -249,6 +249,8 @@ class _Endpoint:
         if answer.outcome is AnswerOutcome.STALE:
             why = "this replica has heard nothing of leases or rings for too long"
             self._complain(answer.outcome, ring, why, review)
+        if answer.outcome is AnswerOutcome.ANOTHER_KIND:
+            self._look_up(ring)
         if answer.warning is not None and not answer.dry_run:
             self._tell_of_warning(ring, answer, review)
         # The ring may have been deleted while its owner was read, and its series with it.
@@ -265,6 +267,10 @@ class _Endpoint:
             owner = await self._owners.read(plan)
             return admission.conclude(plan, owner, view.resolved, view.membership)
         return plan
+
+    def _look_up(self, ring: str) -> None:
+        if self._look_ups.passes(self._clock.monotonic(), ring):
+            self._on_not_served(ring)
 
     def _complain(
         self, outcome: AnswerOutcome | Trouble, ring: str, problem: str, review: Review | None = None

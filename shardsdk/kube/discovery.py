@@ -17,8 +17,9 @@ from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.objects import Resource
 
-#: How long a found resource is remembered, and a missing one.
-FOUND_SECONDS: Final = 30.0
+#: How long a found resource is remembered, and a missing one: many rings may list the same, and who looks again has
+#: a reason to.
+FOUND_SECONDS: Final = 2.0
 MISSING_SECONDS: Final = 1.0
 #: Resources remembered at most; beyond that the oldest is forgotten.
 REMEMBERED_MAX: Final = 4_096

@@ -24,7 +24,7 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -303,7 +303,20 @@ class Stage:
 
     async def install_type(self, kind: str, *, namespaced: bool = True) -> Family:
         """Have the API server serve a type of this test's own; it goes with the stage."""
-        plural, group = f"{kind.lower()}s", f"{self.namespace}.example.com"
+        family = await self._serve_type(kind, f"{kind.lower()}s", namespaced=namespaced)
+        self._types.append(_type_of(family))
+        return family
+
+    async def remake_type(self, family: Family, kind: str) -> Family:
+        """Take a type away, with its objects, and make another one of its name, of this kind, as soon as that goes."""
+        name = _type_of(family)
+        await self.admin.delete(_TYPES, name)
+        await self.admin.eventually(_TYPES, lambda types: all(each["metadata"]["name"] != name for each in types))
+        remade = await self._serve_type(kind, name.partition(".")[0], namespaced=family.namespaced)
+        return replace(remade, controlled=family.controlled)
+
+    async def _serve_type(self, kind: str, plural: str, *, namespaced: bool) -> Family:
+        group = f"{self.namespace}.example.com"
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
         scope = "Namespaced" if namespaced else "Cluster"
@@ -311,7 +324,6 @@ class Stage:
         name = f"{plural}.{group}"
         spec = {"group": group, "scope": scope, "names": names, "versions": [version]}
         await self.admin.create(_TYPES, {"metadata": {"name": name}, "spec": spec})
-        self._types.append(name)
         await self.admin.eventually(_TYPES, lambda types: _is_established(types, name))
         return Family(f"{group}/v1/{plural}", kind, namespaced=namespaced)
 
@@ -350,6 +362,11 @@ async def _failure_of(stop: Callable[[], Awaitable[None]]) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+def _type_of(family: Family) -> str:
+    """The name of its definition."""
+    return f"{family.main.rpartition('/')[2]}.{family.group}"
 
 
 def _is_established(types: list[Object], name: str) -> bool:

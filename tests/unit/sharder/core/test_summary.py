@@ -38,8 +38,8 @@ CHANGED: dict[str, Any] = {
     "waiting": (SECRETS,),
     "watches_beside": 1,
 }
-#: What the status does not say: when to look again, and since when.
-UNTOLD: dict[str, Any] = {"at_rest": True, "clean_since": 1.0}
+#: What the status does not say: when to look again, and since when; what has its ring looked up.
+UNTOLD: dict[str, Any] = {"at_rest": True, "clean_since": 1.0, "lost_positions": 1}
 
 
 def outline(**changes: Any) -> object:

@@ -109,6 +109,16 @@ async def test_a_ring_is_looked_up_again_whose_owners_are_not_served_as_it_has_t
     assert setting.not_served == ["checksum"] * 2 * is_gone
 
 
+async def test_a_ring_is_looked_up_again_whose_resource_has_become_another_kind() -> None:
+    setting = Setting()
+    app, another = setting.build(), {"group": "", "version": "v1", "kind": "Another"}
+    for _ in range(3):
+        reply = await call(app, review(kind=another))
+        assert reply.patch is None
+    assert setting.outcomes == [("checksum", "another_kind")] * 3
+    assert setting.not_served == ["checksum"]
+
+
 async def test_an_owner_that_is_not_read_in_time_lets_the_child_pass() -> None:
     setting = Setting(owners=Owners(hold=asyncio.Event()), limits=Limits(owner_seconds=0.01))
     reply = await setting.call(review(CONFIGMAPS, child()))
