@@ -18,7 +18,8 @@ or puts it off is an event; TABLE says what each changes:
   gone through all the time.
 - A namespace that came into scope, or left it, is gone through, and nothing else is, or rings over
   many objects would have all of them read whenever somebody makes a namespace.  What a pass finds in one
-  no watch need hold: the ring is not settled before a pass over that namespace has found nothing.
+  no watch need hold: the ring is not settled before a pass over that namespace has found nothing.  Replicas
+  that did not know of it yet have admitted objects meanwhile: so it is gone through once more when they do.
 
 How a deep pass has ended is an event as well, by the first of CONCLUSIONS that holds.
 """
@@ -68,7 +69,8 @@ class ResyncState(msgspec.Struct, frozen=True):
     `owed`: one is due as soon as nothing waits.  `asked`: other passes, not before
     `not_before`.  `left_out`: objects that were found were left out, because too many
     waited; `left_out_of`: the namespaces of those that no watch holds.  `unsure`: the
-    namespaces that have changed, and were not gone through since.  `again`: those
+    namespaces that have changed, and were not gone through since.  `later`: when those
+    that have changed are to be gone through once more.  `again`: those
     in which the last pass has found something.  `pause`: before the next
     attempt.  `superseded`: passes in a row that were overtaken.
     """
@@ -85,6 +87,7 @@ class ResyncState(msgspec.Struct, frozen=True):
     left_out: bool = False
     left_out_of: frozenset[str] = frozenset()
     unsure: frozenset[str] = frozenset()
+    later: frozenset[tuple[float, str]] = frozenset()
     again: frozenset[str] = frozenset()
     pause: float = RETRY_SECONDS[0]
     superseded: int = 0
@@ -212,6 +215,17 @@ UNSURE: Final = Effect(
     "nobody knows what is in those namespaces",
     lambda state, now, named: replace(state, unsure=state.unsure | named.namespaces),
 )
+LATER: Final = Effect(
+    "they are gone through once more when every replica knows of it",
+    lambda state, now, named: replace(
+        state,
+        later=frozenset(each for each in state.later if each[1] not in named.namespaces)
+        | {(now + state.settle_after_seconds, each) for each in named.namespaces},
+    ),
+)
+NONE_LATER: Final = Effect(
+    "no namespace is to be gone through once more", lambda state, now, named: replace(state, later=frozenset())
+)
 SURE: Final = Effect(
     "it is known what is in those namespaces, but for what has changed meanwhile",
     lambda state, now, named: replace(state, unsure=state.unsure - (named.namespaces - state.asked.namespaces)),
@@ -236,13 +250,13 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
         Event.READINESS_CHANGED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST)),
         Event.SILENCE_ENDED: Change((UNCLEAN, CHANGED_NOW, DEEP_WHEN_ALL_KNOW, ASKED, AT_ONCE, PAUSE_FIRST, SILENCE)),
         Event.SILENCE_ENDED_AGAIN: Change((DEEP_LATER, SILENCE), only_if=lambda state: state.deep_at is None),
-        Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE)),
+        Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, LATER)),
         Event.MOVING: Change((UNCLEAN, OWED)),
         Event.QUIET: Change((PAUSE_FIRST, DEEP_WITHIN_PAUSE), only_if=lambda state: state.owed),
         Event.LEFT_OUT: Change((LEFT_OUT,)),
         Event.ROOM: Change((UNCLEAN, LEFT_OUT_ASKED, NONE_LEFT_OUT, DEEP_SOON), only_if=lambda state: state.left_out),
         Event.PERIOD_OVER: Change((DEEP_NOW,)),
-        Event.NO_SHARD: Change((NONE_ASKED, NO_DEEP)),
+        Event.NO_SHARD: Change((NONE_ASKED, NO_DEEP, NONE_LATER)),
         Event.SHALLOW_BEGINS: Change((NONE_ASKED,)),
         Event.DEEP_BEGINS: Change((NO_DEEP, NOT_OWED, NONE_ASKED, NONE_LEFT_OUT, NONE_AGAIN)),
         Event.DEEP_BEGINS_AMID: Change((NO_DEEP, NONE_ASKED, NONE_LEFT_OUT, NONE_AGAIN)),
@@ -339,6 +353,7 @@ def compare(old: Membership, new: Membership) -> tuple[Event, Asked] | None:
 def due(state: ResyncState, period_over_at: float) -> float:
     """When the next pass begins."""
     moment = period_over_at if state.deep_at is None else min(period_over_at, state.deep_at)
+    moment = min([moment, *(at for at, _ in state.later)])
     return min(moment, state.not_before) if state.asked != NOTHING else moment
 
 
@@ -351,7 +366,9 @@ def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState,
     """
     deep = state.deep_at is not None and now >= state.deep_at
     more = state.left_out_of | state.again | state.unsure if deep else frozenset()
-    asked = Asked(state.asked.shallow, state.asked.namespaces | more)
+    known = frozenset(each for each in state.later if each[0] <= now)
+    state = replace(state, later=state.later - known)
+    asked = Asked(state.asked.shallow, state.asked.namespaces | more | {name for _, name in known})
     event = Event.SHALLOW_BEGINS
     if deep:
         event = Event.DEEP_BEGINS_AMID if moving else Event.DEEP_BEGINS

@@ -100,7 +100,8 @@ class Relay:
                 return await self._request(None, method, url, json, headers or {}, timeout)
             guard = Guard(self._fences, left, self._clock, self._ledger)
             try:
-                async with asyncio.timeout(left):  # kopf would wait for five minutes, and its object with it
+                # kopf would wait for five minutes, and its object with it
+                async with asyncio.timeout(guard.remaining()):
                     return await self._request(guard, method, url, json, headers or {}, timeout)
             except TimeoutError as error:
                 raise aiohttp.ServerTimeoutError(f"{method} {url}: no answer in time") from error

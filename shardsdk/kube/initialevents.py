@@ -18,6 +18,8 @@ STREAM_FAILURES_MAX: Final = 2
 ASK_AGAIN_SECONDS: Final = 3600.0
 #: Where streams have only broken, as they do when an API server restarts.
 BROKEN_SECONDS: Final = 60.0
+#: Where they had no answer: what does not pass streams on does not for long, and each try takes its time.
+UNANSWERED_SECONDS: Final = 600.0
 
 
 #: What ends a stream before it was complete in a way that `InitialEvents.failed` is to know of.
@@ -54,7 +56,8 @@ class InitialEvents:
         self._failures, self._failed_at = self._failures + 1, now
         if told or self._failures >= STREAM_FAILURES_MAX:
             # Where nothing exists, silence is all that comes of a wish that is ignored.
-            seconds = ASK_AGAIN_SECONDS if told or isinstance(error, Silent) else BROKEN_SECONDS
+            held_back = UNANSWERED_SECONDS if isinstance(error, Unanswered) else BROKEN_SECONDS
+            seconds = ASK_AGAIN_SECONDS if told or isinstance(error, Silent) else held_back
             self._failures, self._ask_at = 0, now + seconds
 
     def worked(self) -> None:

@@ -18,6 +18,7 @@ from shardsdk.errors import (
 from shardsdk.kube.api import Api, Selection, Unfit, WatchEvent, WatchKind
 from shardsdk.kube.identity import identify
 from shardsdk.kube.mirror import Listing, Mirror
+from shardsdk.kube.waits import Unanswered
 from shardsdk.protocol.objects import PartialObject
 
 T = TypeVar("T")
@@ -105,9 +106,15 @@ async def forget_unseen(mirror: Mirror[T], listing: Listing) -> None:
             await asyncio.sleep(0)
 
 
-def leaves_position(error: ShardingError, *, opened: bool) -> bool:
-    """Whether an error says nothing about the version that a watch began at; `opened`: the watch was accepted."""
+def leaves_position(error: ShardingError, *, opened: bool, unheard: bool) -> bool:
+    """Whether an error says nothing about the version that a watch began at; `opened`: the watch was accepted.
+
+    `unheard`: there was a list, and no watch since.  Where lists are answered and watches are not, as behind a proxy
+    that holds answers back until they are complete, only lists tell what is new.
+    """
     match error:
+        case Unanswered():
+            return not unheard
         case ConnectionFailed() | StreamInterrupted() | TooManyRequests() | Unauthorized():
             return True
         case ServerError():

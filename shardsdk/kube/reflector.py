@@ -128,8 +128,7 @@ class Reflector(Generic[T]):
         self._doubted = False
         #: How its attempts have gone.
         self.pauses: Final = Pauses(clock, rng, max_pause_seconds)
-        self._relist_seconds = relist_seconds
-        self._relisted_at = float("-inf")
+        self._relist_seconds, self._relisted_at = relist_seconds, float("-inf")
         self._selected = _EVERYTHING
         self._slice = part
         self._reopening = False
@@ -292,7 +291,8 @@ class Reflector(Generic[T]):
 
     def _lose_position(self, error: ShardingError) -> None:
         """Forget where the watch is to go on, if `error` says that it cannot."""
-        if not leaves_position(error, opened=self.pauses.opened_at is not None):
+        opened, unheard = self.pauses.opened_at is not None, self.fresh_at <= self._relisted_at
+        if not leaves_position(error, opened=opened, unheard=unheard):
             self.position = None
 
     async def _read_pages(self, selector: Selector, listing: Listing, ranges: HashRanges | None = None) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from shardsdk.cache.objects import Request
+from shardsdk.cache.objects import Request, request_of
 from shardsdk.operator.failures import Permanent
+from shardsdk.protocol.objects import GroupResource
 from shardsdk.queueing.raised import as_exception, awaited_cancelled, is_failure, is_refresh, meant_by
 from shardsdk.queueing.sources import MapFunc, as_request
 from shardsdk.queueing.workers import Done, Outcome, checked
 from shardsdk.reconcile.calls import returned_by
 from shardsdk.reconcile.spec import ControllerSpec
 from shardsdk.reconcile.threads import call_any
+from shardsdk.testing.changes import Change
 from shardsdk.testing.unchanged import looking_only
 
 #: Whoever has met a newer object so often in a row, and is left alone then, would meet it for ever.
@@ -32,7 +34,7 @@ class Noted:
         #: How many reconciles run.
         self.running = 0
         #: Where the last reconciles of an object met a newer one: how often in a row, and the last such error.
-        self._met_newer: dict[tuple[str, Request], tuple[int, Exception]] = {}
+        self._met_newer: dict[tuple[str, GroupResource, Request], tuple[int, Exception]] = {}
         #: What was begun before it changed is not noted any more.
         self._life = 0
         #: The last reconcile that was begun, in words.
@@ -46,7 +48,7 @@ class Noted:
             self.running += 1
             begun = context.clock.monotonic()
             self.last = f"{spec.title!r} reconciled {context.request} last"
-            which = spec.title, context.request
+            which = spec.title, spec.main.resource.group_resource, context.request
             try:
                 outcome: Outcome | None = await self._call(spec, context)
                 checked(outcome or Done(), spec.title)
@@ -75,6 +77,13 @@ class Noted:
         self._life += 1
         self.running = 0
         self._met_newer.clear()
+
+    def saw(self, change: Change) -> None:
+        """Whatever an object that is gone now has met before, it would not meet for ever."""
+        if change.new is None and change.old is not None:
+            gone = change.resource, request_of(change.old)
+            for which in [each for each in self._met_newer if each[1:] == gone]:
+                del self._met_newer[which]
 
     @property
     def failures(self) -> list[Exception]:

@@ -90,7 +90,7 @@ class Rig:
         self.outcomes: list[tuple[str, Outcome | Exception | None]] = self._noted.outcomes
         self._rng = rng
         self._changes = 0
-        self.server.listeners.append(self._count)
+        self.server.listeners += (self._count, self._noted.saw)
         self._main = {spec.main.resource.group_resource for spec in specs if spec.scope in (None, Scope.SHARDED)}
         #: Clients of unsharded work; what they write shows in `writes` as well.
         self._others: list[MemoryApi] = []

@@ -102,8 +102,8 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
     "ALL_GONE_THROUGH_FOR_A_NAMESPACE": Fault(
         "a namespace that comes or leaves has nothing gone through but what is in it",
         "sharder.core.resync",
-        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE)),",
-        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, DEEP_SOON)),",
+        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, LATER)),",
+        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, LATER, DEEP_SOON)),",
         ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_namespaces_watched.py"),
     ),
     "OLDER_COPIES_BY_NUMBER_ALONE": Fault(

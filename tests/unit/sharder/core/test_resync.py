@@ -36,6 +36,8 @@ NOW, SETTLE, NEVER = 1000.0, 5.0, float("inf")
 IDLE = ResyncState(SETTLE, changed_at=900.0, pause=4.0, not_before=NOW + 1)
 CLEAN = replace(IDLE, clean=True)
 NS = Asked(namespaces=frozenset({"a"}))
+#: When it is gone through once more that has changed now.
+LATER = frozenset({(NOW + SETTLE, "a")})
 LEFT_OUT = replace(CLEAN, left_out=True, left_out_of=frozenset({"b"}))
 #: Objects were left out, and others found in a namespace.
 FOUND = replace(LEFT_OUT, again=frozenset({"c"}))
@@ -86,10 +88,11 @@ MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SEC
             changed(CLEAN, silence_at=NOW + 9), Event.SILENCE_ENDED_AGAIN, NOTHING,
             changed(CLEAN, silence_at=NOW + 9 + SILENCE_SECONDS, deep_at=NOW + 9),
         ),
-        (CLEAN, Event.NAMESPACE_CHANGED, NS, changed(CLEAN, asked=NS, unsure=NS.namespaces)),
+        (CLEAN, Event.NAMESPACE_CHANGED, NS, changed(CLEAN, asked=NS, unsure=NS.namespaces, later=LATER)),
         (
-            changed(CLEAN, unsure=frozenset({"b"})), Event.NAMESPACE_CHANGED, NS,
-            changed(CLEAN, asked=NS, unsure=frozenset({"a", "b"})),
+            changed(CLEAN, unsure=frozenset({"b"}), later=frozenset({(NOW + 1, "a"), (NOW + 1, "b")})),
+            Event.NAMESPACE_CHANGED, NS,
+            changed(CLEAN, asked=NS, unsure=frozenset({"a", "b"}), later=LATER | {(NOW + 1, "b")}),
         ),
         (CLEAN, Event.MOVING, NOTHING, changed(IDLE, owed=True)),
         (changed(IDLE, owed=True), Event.QUIET, NOTHING, MOVED),
@@ -100,7 +103,7 @@ MOVED = changed(IDLE, owed=True, deep_at=NOW + RETRY_SECONDS[0], pause=RETRY_SEC
         (LEFT_OUT, Event.ROOM, NOTHING, changed(IDLE, asked=Asked(True, frozenset({"b"})), deep_at=NOW + 4)),
         (CLEAN, Event.ROOM, NOTHING, CLEAN),
         (changed(CLEAN, deep_at=NOW + 9), Event.PERIOD_OVER, NOTHING, changed(CLEAN, deep_at=NOW)),
-        (changed(CLEAN, deep_at=NOW, asked=NS), Event.NO_SHARD, NOTHING, CLEAN),
+        (changed(CLEAN, deep_at=NOW, asked=NS, later=LATER), Event.NO_SHARD, NOTHING, CLEAN),
         (changed(CLEAN, deep_at=NOW + 9, asked=NS), Event.SHALLOW_BEGINS, NOTHING, changed(CLEAN, deep_at=NOW + 9)),
         (changed(FOUND, deep_at=NOW, owed=True, asked=NS), Event.DEEP_BEGINS, NOTHING, CLEAN),
         (
@@ -178,6 +181,8 @@ def test_no_other_pass_concludes_anything(passed: Round) -> None:
         (replace(IDLE, deep_at=NOW + 5), NOW + 5),
         (replace(IDLE, deep_at=NOW + 90), NOW + 60),
         (replace(IDLE, asked=NS), NOW + 1),
+        (replace(IDLE, later=LATER), NOW + SETTLE),
+        (replace(IDLE, later=LATER, deep_at=NOW + 1), NOW + 1),
         (replace(IDLE, asked=Asked(shallow=True), not_before=-NEVER), -NEVER),
         (replace(IDLE, asked=NS, not_before=NOW + 9, deep_at=NOW + 5), NOW + 5),
     ],
@@ -192,6 +197,17 @@ def test_a_pass_takes_what_is_asked_for_and_a_deep_one_what_was_left_out() -> No
     every = Asked(namespaces=frozenset({"a", "b", "c", "d"}))
     begun = replace(CLEAN, generation=3, unsure=frozenset({"d"}))
     assert begin(waiting, NOW, moving=False) == (begun, Round(True, every, 3, NOW))
+
+
+def test_a_namespace_that_has_changed_is_gone_through_once_more_when_every_replica_knows_of_it() -> None:
+    state, passed = begin(on(CLEAN, Event.NAMESPACE_CHANGED, NOW, NS), NOW + 1, moving=False)
+    state = conclude(state, passed, 0, NOW + 1, quiet=True)
+    assert is_settled(state, quiet=True)
+    now = due(state, NOW + 300)
+    assert now == NOW + SETTLE
+    state, passed = begin(state, now, moving=False)
+    assert (passed.deep, passed.asked) == (False, NS)
+    assert due(conclude(state, passed, 0, now, quiet=True), NOW + 300) == NOW + 300
 
 
 def test_a_namespace_in_which_something_was_found_is_gone_through_until_nothing_is() -> None:

@@ -13,7 +13,7 @@ from shardsdk.kube.sessions import CONNECTIONS, Lane
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES, Resource
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.sharder.placement.stage import ALONE, LABELS, OWNERS, Stage, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, CHILDREN, LABELS, OWNERS, Stage, leading, make_stage, ring, thing
 
 OURS = {"matchLabels": {"team": "ours"}}
 #: The informer of what has no shard; that of children is not asked for in these tests.
@@ -242,7 +242,30 @@ async def test_only_the_namespace_that_comes_or_leaves_is_gone_through(clock: Vi
             set_team(stage, f"preview-{number}", "theirs")
             await stage.pass_time(5)
             assert stage.condition("Settled") == "True"
-        assert stage.api.passes == {f"preview-{number}": 2 for number in range(MAX_NAMESPACES + 2)}
+        await stage.pass_time(30)
+        assert stage.api.passes == {f"preview-{number}": 3 for number in range(MAX_NAMESPACES + 2)}, "the third is late"
+
+
+@pytest.mark.parametrize("seconds", [0.5, 8.0])
+@in_virtual_time
+async def test_what_was_admitted_by_a_replica_that_did_not_know_the_namespace_yet_is_found(
+    clock: VirtualClock, seconds: float
+) -> None:
+    stage = make_stage(clock)
+    add_namespace(stage, "leaves")
+    add_namespace(stage, "comes", team="theirs")
+    stage.set_up(ring(namespaceSelector=OURS, watchUnassignedControlled=False), "one")
+    async with leading(stage):
+        await stage.until_settled()
+        await stage.pass_time(30)
+        set_team(stage, "leaves", "theirs")
+        set_team(stage, "comes", "ours")
+        await stage.pass_time(seconds)
+        stage.create(OWNERS, thing("it", shard="one"), "leaves")
+        owner = stage.create(OWNERS, thing("it", shard="one"), "comes")
+        stage.create(CHILDREN, thing("its", owner=owner), "comes")
+        await stage.until(lambda: stage.draining(OWNERS, "it", "leaves"), seconds=15)
+        await stage.until(lambda: stage.label(CHILDREN, "its", "comes") == "one", seconds=15)
 
 
 @in_virtual_time

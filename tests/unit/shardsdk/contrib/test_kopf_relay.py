@@ -95,6 +95,13 @@ async def test_a_write_waits_for_its_answer_no_longer_than_it_may_be_executed(mo
         await session.writes_settled()
 
 
+async def test_a_write_waits_no_longer_than_its_hold_lasts() -> None:
+    async with relaying(FakeFence(left=1.0), hangs()) as (session, _), asyncio.timeout(15):
+        with pytest.raises(aiohttp.ServerTimeoutError, match="no answer in time"):
+            await request(session, "patch", json={}, timeout=aiohttp.ClientTimeout(total=300))
+        await session.writes_settled()
+
+
 async def test_a_rotated_token_is_read_again_and_one_that_stays_refused_is_no_401(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")

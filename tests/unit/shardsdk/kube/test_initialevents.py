@@ -74,6 +74,25 @@ async def test_a_proxy_that_holds_the_answer_back_until_it_is_complete_lets_list
         assert told.story == ["added a@1*"]
 
 
+async def test_where_lists_are_answered_and_watches_are_not_what_is_new_is_listed_after_each() -> None:
+    """Else it would be seen when a watch has been silent for so long that nothing is believed of it."""
+    held = Unanswered("no answer within 15.0 s")
+    scripts: list[list[Step]] = [[held], [held], [listed(7)], [held], [added("a", 8), listed(8)], [held], [listed(9)]]
+    async with playing(*scripts) as (api, _, told):
+        assert [each.verb for each in api.asked] == ["watch", "watch", *["list", "watch"] * 3]
+        assert told.story[0] == "added a@8*"
+        assert not api.initial_events[CONFIGMAPS].worth_a_try(api.clock.at + BROKEN_SECONDS), "each try takes its time"
+
+
+async def test_a_watch_that_is_not_answered_after_others_that_were_goes_on_where_they_were() -> None:
+    """An API server that hangs for a moment has nothing listed."""
+    held = Unanswered("no answer within 15.0 s")
+    scripts: list[list[Step]] = [[held], [held], [listed(7)], [added("a", 8)], [added("b", 9)], [held], [held]]
+    async with playing(*scripts) as (api, _, told):
+        assert [each.verb for each in api.asked] == ["watch", "watch", "list", *["watch"] * 5]
+        assert [each.partition("@")[0] for each in told.story] == ["added a", "added b"]
+
+
 async def test_a_list_whose_stream_is_not_answered_is_made_in_pages_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "OPEN_SECONDS", 0.2)
     async with talking(*[hangs()] * STREAM_FAILURES_MAX, says(page(["a"]))) as (client, server):

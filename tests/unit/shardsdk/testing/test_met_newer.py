@@ -7,7 +7,7 @@ import pytest
 from shardsdk import Context, Operator
 from shardsdk.errors import AlreadyExists, ApiError, Conflict
 from shardsdk.kinds import ConfigMap
-from shardsdk.testing import drive
+from shardsdk.testing import Rig, drive
 from shardsdk.testing.noted import FOR_GOOD
 
 
@@ -33,6 +33,15 @@ def test_what_never_passes_comes_out(error: type[ApiError]) -> None:
         drive(raising(error, float("inf")), OBJECTS)
     rig = drive(raising(error, float("inf")), OBJECTS, raises=False)
     assert [str(each) for each in rig.failures] == ["of another"]
+
+
+def test_what_an_object_met_that_is_gone_does_not_come_out() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.clock.sleep(60)
+        rig.delete(ConfigMap, "one")
+
+    rig = drive(raising(AlreadyExists, float("inf")), OBJECTS, story)
+    assert len([name for name, outcome in rig.outcomes if outcome is not None]) > FOR_GOOD
 
 
 @pytest.mark.parametrize("times", [1, FOR_GOOD + 1])
