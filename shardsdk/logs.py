@@ -230,7 +230,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": message_of(record),
             **({"template": _template(record)} if record.args else {}),
-            **{name: _plain(value) for name, value in fields_of(record).items()},
+            **{name: _shown(value) for name, value in fields_of(record).items()},
         }
         stack = render_stack(self, record)
         if stack:
@@ -238,10 +238,18 @@ class JsonFormatter(logging.Formatter):
         return escape_json(_encode(line))
 
 
+def _shown(value: Any) -> Any:
+    """The value as JSON has it; its text where it is nested too deep, as what somebody has in an object may be."""
+    try:
+        return _plain(value)
+    except RecursionError:
+        return text_of(value)
+
+
 def _plain(value: Any) -> Any:
     """The value with the texts of the objects in it: JSON would show what their `repr` leaves out, as of a Secret."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {text_of(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(each) for each in value]
     fields = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__")

@@ -25,6 +25,7 @@ from shardsdk.kinds.base import Kind
 from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.identity import identify
+from shardsdk.kube.nesting import CUT, TOO_DEEP, cut_nested
 from shardsdk.logs import describe_error, logger_of
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject
 
@@ -147,8 +148,18 @@ class Codec(Generic[T]):
         """One object, wherever it is from.  Raises: ValidationError when it does not fit the model."""
         try:
             return self.one.decode(body)
+        except RecursionError:
+            return self._read_cut(cut_nested(bytes(body)))
         except msgspec.ValidationError as error:
+            if CUT in bytes(body):
+                raise msgspec.ValidationError(TOO_DEEP) from None
             return self._read_without_nulls(body, error)
+
+    def _read_cut(self, body: bytes) -> T:
+        try:
+            return self.one.decode(body)
+        except (msgspec.ValidationError, RecursionError):
+            raise msgspec.ValidationError(TOO_DEEP) from None
 
     def _read_without_nulls(self, body: bytes | msgspec.Raw, error: Exception) -> T:
         """What `error` was about, looked at a second time.  Raises: error."""
@@ -189,6 +200,8 @@ class Codec(Generic[T]):
             event = self.line.decode(line)
         except NotImplementedError:
             raise
+        except RecursionError:
+            return self._decode_misfit(target, cut_nested(line), msgspec.ValidationError(TOO_DEEP))
         except Exception as error:
             return self._decode_misfit(target, line, error)
         match event:
@@ -210,8 +223,8 @@ class Codec(Generic[T]):
         with suppress(Exception):  # what it is about is said below
             event = _LINE.decode(line)
             if event.type != WatchKind.BOOKMARK.value:
-                thing = self._read_without_nulls(event.object, error)
-                return WatchEvent(WatchKind[event.type], thing, identify(thing).resource_version)
+                read = self.read(event.object) if CUT in line else self._read_without_nulls(event.object, error)
+                return WatchEvent(WatchKind[event.type], read, identify(read).resource_version)
         return _judge_misfit(target, line, error)
 
 
@@ -271,7 +284,10 @@ _ANYTHING: Final = msgspec.json.Decoder()
 
 def decode_raw_page(target: Target, body: bytes) -> Page[msgspec.Raw]:
     """A page whose objects are still bytes, so that decoding them can pause."""
-    return _parse(target, _RAW_PAGE.decode, body)
+    try:
+        return _parse(target, _RAW_PAGE.decode, body)
+    except RecursionError:  # of one object, which is no reason to read none
+        return _parse(target, _RAW_PAGE.decode, cut_nested(body))
 
 
 def _parse(target: Target, decode: Callable[[bytes], T], body: bytes) -> T:
@@ -283,6 +299,8 @@ def _parse(target: Target, decode: Callable[[bytes], T], body: bytes) -> T:
 
 def build_model(model: Any, value: object) -> object:
     """What msgspec does not know by itself, as its decoders ask for it.  Raises: ValueError for a misfit."""
+    if model is object:  # whatever there is, as `Any`; msgspec has it built already
+        return value
     build = getattr(model, "from_dict", None) or getattr(model, "model_validate", None)
     if build is None:
         raise NotImplementedError(f"cannot decode to {model!r}: neither msgspec, from_dict nor model_validate knows it")
@@ -310,7 +328,7 @@ def _leave_out(target: Target, thing: bytes, error: Exception, *, gone: bool = F
     """Say so, and which one it is, as far as it can be read."""
     read: object = {}
     with suppress(msgspec.DecodeError, ValueError):
-        read = _ANYTHING.decode(thing)
+        read = _ANYTHING.decode(cut_nested(thing).replace(CUT, b"null"))
     left_out = unfit_of(read if isinstance(read, dict) else {}, error, gone=gone)
     meta = left_out.metadata
     extra = {"resource": target.resource, "error": str(error), "namespace": meta.namespace, "object": meta.name}

@@ -1,4 +1,4 @@
-"""aiohttp's server for health and metrics, with a bound on its connections.
+"""aiohttp's server for health and metrics, with a bound on its connections and on what each may send.
 
 Apart from `shardsdk.process.health`, since its import takes a tenth of a second, and not
 every program serves.
@@ -10,23 +10,28 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import Final, cast
 
 from aiohttp import web
 
 from shardsdk.process.waiting import Waiting
 
+#: Bytes of a request's line and headers, and of what follows them.  Prometheus sends some hundred.
+#: aiohttp bounds each field and their number, which is a megabyte, and keeps that twice.
+HEAD_BYTES_MAX: Final = 64 << 10
+
 
 class Connection(web.RequestHandler):
     """aiohttp's, with a place among those that wait for as long as no request of its is answered."""
 
-    __slots__ = ("_place", "_waiting")
+    __slots__ = ("_place", "_unanswered_bytes", "_waiting")
 
     def __init__(self, waiting: Waiting, runner: web.AppRunner, idle_seconds: float) -> None:
         assert runner.server is not None
         loop = asyncio.get_running_loop()
         super().__init__(runner.server, loop=loop, keepalive_timeout=idle_seconds, access_log=None)  # type: ignore[arg-type]
         self._waiting = waiting
+        self._unanswered_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It has said nothing yet."""
@@ -39,9 +44,21 @@ class Connection(web.RequestHandler):
         self._waiting.remove(self._place)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """More of a request; who goes on and on is not listened to."""
+        self._unanswered_bytes += len(data)
+        if self._unanswered_bytes > HEAD_BYTES_MAX:
+            self._place.abort()
+            return
+        super().data_received(data)
+
+    def asked(self) -> None:
+        """It has sent a request."""
+        self._unanswered_bytes = 0
+
     @contextmanager
     def answered(self) -> Iterator[None]:
-        """It has sent a request, which is answered within this context."""
+        """Its request is answered within this context."""
         self._waiting.remove(self._place)
         try:
             yield
@@ -57,6 +74,8 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """What a caller gets wrong is the caller's matter, and not told with a stack for each time."""
+        if isinstance(exc, UnicodeEncodeError) and "Expect" in request.headers:  # aiohttp quotes what it does not know
+            status, message = 400, None
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         answer = web.Response(status=status, text=message)
@@ -77,6 +96,8 @@ def make_runner(
     async def bound(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
+        connection = cast("Connection", request.protocol)
+        connection.asked()
         # Of each for itself: however many want metrics, a probe is answered.
         path = request.match_info.route.resource
         if under_way[path] >= most:
@@ -84,7 +105,7 @@ def make_runner(
             return web.Response(status=503, text=text, headers={"Retry-After": "1"})
         under_way[path] += 1
         try:
-            with cast("Connection", request.protocol).answered():
+            with connection.answered():
                 return await handler(request)
         finally:
             under_way[path] -= 1

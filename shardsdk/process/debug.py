@@ -109,7 +109,8 @@ class DebugObjects:
     async def answer_all(self, request: web.Request) -> web.Response:
         """All that do not rest; called in the loop of the server."""
         limit = request.query.get("limit", str(LISTED))
-        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit) <= LISTED_MAX:
+        digits = limit.isascii() and limit.isdecimal() and len(limit) <= len(str(LISTED_MAX))
+        if not digits or not 1 <= int(limit) <= LISTED_MAX:
             return _say(400, f"limit {limit!r} is not a number from 1 to {LISTED_MAX}")
         refusal = self._refusal(request)
         if refusal is not None:

@@ -28,8 +28,8 @@ FOREIGN = {
     "process_resident_memory_bytes": set[str](),
     "ALERTS": {"alertname", "alertstate"},
 }
-#: What Prometheus adds to every series.
-ADDED = {"job", "instance"}
+#: What Prometheus adds to every series; the cluster where it has several.
+ADDED = {"job", "instance", "cluster"}
 _SELECTOR = re.compile(r"\b((?:controller_sharding|leader_election|process|apiserver)_\w+|ALERTS)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _GROUPED = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
@@ -70,7 +70,7 @@ def test_every_query_asks_for_what_there_is(expression: str, labels_of: dict[str
     grouped = {label.strip() for group in _GROUPED.findall(expression) for label in group.split(",")}
 
     assert asked
-    assert all(selected <= labels_of[name] for name, selected in asked)
+    assert all(selected <= labels_of[name] | ADDED for name, selected in asked)
     assert grouped - {""} <= known
 
 

@@ -71,6 +71,15 @@ def shards(lead: str = "1x1000", /, **states: str) -> dict[str, str]:
     return found
 
 
+def clusters(**series: Mapping[str, str]) -> dict[str, str]:
+    """What one Prometheus has of several: pods may have the same addresses there."""
+    return {
+        name.replace('job="sharder"', f'cluster="{cluster}",job="sharder"'): values
+        for cluster, each in series.items()
+        for name, values in each.items()
+    }
+
+
 UNASSIGNED, STRANDED = "controller_sharding_unassigned_objects", "controller_sharding_stranded_objects"
 SUSPENDED = "controller_sharding_crash_detection_suspended"
 UNHELD = "controller_sharding_unheld_ranges"
@@ -79,6 +88,8 @@ OTHERS = "controller_sharding_other_leaders"
 DRAIN = "controller_sharding_oldest_drain_age_seconds"
 EXPIRY = f"controller_sharding_webhook_certificate_expiry_timestamp_seconds{{{LEADER}}}"
 RING = {"ringName": "r"}
+LEADS, NOBODY = leaders("1x30", "0x30"), leaders("0x30", "0x30")
+B = {"cluster": "b"}
 OBJECTS = {"ringName": "r", "resource": "secrets"}
 
 CASES = [
@@ -137,6 +148,20 @@ CASES = [
     Case("SharderCertificateExpiring", "in a month", {EXPIRY: "2592000x100"}, 62),
     Case("SharderCertificateExpiring", "renewed", {EXPIRY: "600000x20 7000000x100"}, 90),
     Case("SharderCertificateExpiring", "none yet", {EXPIRY: "0x100"}, 62),
+    Case("SharderDown", "in one of two clusters", clusters(a=REPLICAS, b=dict.fromkeys(REPLICAS, "1x5")), 17, B),
+    Case("SharderNoLeader", "in one of two clusters", clusters(a=LEADS, b=NOBODY), 4, B),
+    Case("SharderTwoLeaders", "one in each of two clusters", clusters(a=LEADS, b=LEADS), 10),
+    *(
+        Case(alert, "in one of two clusters", clusters(a=condition(kind, "1x10"), b=condition(kind, "0x10")), 6, labels)
+        for alert, kind, labels in (
+            ("SharderRingNotReady", "Ready", RING | B),
+            ("SharderShardsUnfit", "ShardsFit", RING | B | {"type": "ShardsFit"}),
+        )
+    ),
+    Case(
+        "SharderNoAvailableShard", "in one of two clusters", clusters(a=shards(ready="1x10"), b=shards(dead="1x10")), 6,
+        RING | B,
+    ),
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,21 @@ def test_a_value_that_cannot_be_shown_ends_nobody(heard: Heard) -> None:
     lines = [line for line in stream.getvalue().splitlines() if "field_a" in line]
     assert [line.count("(its text cannot be read)") for line in lines] == [2, 3, 1]
     assert json.loads(lines[1])["error"] == "LeavingError: (its text cannot be read)"
+
+
+def test_a_value_that_is_nested_deep_or_has_names_that_are_no_texts_is_a_line_of_json(heard: Heard) -> None:
+    log, stream, handler = heard
+    handler.setFormatter(JsonFormatter())
+    deep: list[Any] = json.loads("[" * 700 + "]" * 700)
+    around: list[Any] = []
+    around.append(around)
+
+    log.info("Seen", extra={"deep": deep, "around": around, "pairs": {("a", 1): "caf\udce9"}})
+
+    shown = json.loads(stream.getvalue())
+    assert shown["deep"] in (str(deep), deep)  # how deep is too deep is Python's matter
+    assert shown["around"] == "[[...]]"
+    assert shown["pairs"] == {"('a', 1)": "caf\udce9"}
 
 
 def test_what_is_searched_for_never_changes(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:

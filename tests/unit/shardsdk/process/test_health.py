@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from shardsdk.errors import ConfigurationError
-from shardsdk.process import health
+from shardsdk.process import answering, health
 from shardsdk.process.health import Address, Checks, Endpoints, listen_at, parse_address, serve, serve_in_thread
 from shardsdk.process.waiting import Waiting
 from shardsdk.serving.published import Published
@@ -196,6 +196,26 @@ async def test_who_has_asked_before_is_not_closed_for_who_says_nothing(monkeypat
         await keep_asking(scraper, 2)
 
 
+@pytest.mark.parametrize(
+    "said", [b"GET /healthz HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"]
+)
+async def test_who_sends_headers_without_end_is_not_listened_to(said: bytes) -> None:
+    page = Page()
+    async with serve(LOCAL, Endpoints(healthz=Checks(), metrics=page)) as port, contextlib.AsyncExitStack() as held:
+        reader, writer = await open_until(held, port)
+        writer.write(said + (b"X-A: " + b"a" * 1000 + b"\r\n") * (answering.HEAD_BYTES_MAX // 1000 + 1))
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        page.go_on.set()
+        assert await ask(port, "/metrics") == (200, "up 1\n")
+
+
+async def test_who_asks_again_and_again_is_answered_however_much_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "HEAD_BYTES_MAX", 100)
+    async with serve(LOCAL, Endpoints(healthz=Checks())) as port, contextlib.AsyncExitStack() as held:
+        await keep_asking(await open_until(held, port), 10)
+
+
 class Page:
     """Metrics that are rendered as soon as `go_on` is set; `asked` counts who waits for them."""
 
@@ -278,11 +298,12 @@ async def test_who_does_not_even_begin_a_handshake_makes_room(monkeypatch: pytes
             assert await answer.text() == "ok"
 
 
-async def test_what_is_no_request_is_refused_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("wrong", [b"Content-Length: many", b"Expect: \xff"])
+async def test_what_is_no_request_is_refused_and_not_told(wrong: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(LOCAL, Endpoints(healthz=Checks())) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: many\r\n\r\n")
-        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.0 400")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n" + wrong + b"\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 10))[:12] in (b"HTTP/1.0 400", b"HTTP/1.1 400")
         writer.close()
     assert not caplog.records
 
