@@ -36,15 +36,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import Any, Final, NoReturn, TypeVar
 
 import kopf
 from kopf._cogs.structs.credentials import Vault
 from kopf._cogs.structs.references import Resource as KopfResource
 from kopf._cogs.structs.references import select_specific_namespaces
+from kopf._core.engines import activities
+from kopf._core.intents.causes import Activity
 from kopf._core.reactor import processing
 from kopf._core.reactor.inventory import ResourceMemories
 
@@ -72,6 +76,8 @@ log: Final = logger_of(__name__)
 
 T = TypeVar("T")
 
+#: Startup handlers that take longer are told of, and again.
+STARTUP_SECONDS: Final = 30.0
 #: What the Lease takes the place of, and what a shard has of its own.
 _PEERING: Final = ("standalone", "peering_name", "priority")
 _OWN: Final = ("memories", "vault")
@@ -119,6 +125,7 @@ class KopfShard:
         self._api: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._working = False
+        self._starting: asyncio.Task[None] | None = None
 
     # -- for handlers ------------------------------------------------------------
 
@@ -233,7 +240,6 @@ class KopfShard:
             memories=memories,
             drain_timeout_seconds=self._drain_timeout_seconds,
         )
-        kopf.on.startup(id="shardsdk", registry=operator["registry"])(self._prepare)
         self._loop, self._working = asyncio.get_running_loop(), True
         watching = asyncio.create_task(gate.stop_when_lost(), name="shardsdk/lost")
         mains = frozenset(each.group_resource for each in self._main)
@@ -244,17 +250,17 @@ class KopfShard:
             looked_at=lambda: lease.looked_at,
         )  # fmt: skip
         comparing = asyncio.create_task(check.run(), name="shardsdk/ring")
+        starting = self._starting = asyncio.create_task(self._tell_of_startup(), name="shardsdk/startup")
         await asyncio.sleep(0)
         existing = asyncio.all_tasks()
         vault = Vault({"shardsdk": _credentials(api, session)})
         try:
-            with _in_place_of_kopfs_own(gate):
+            with _in_place_of_kopfs_own(gate, self._prepare):
                 tasks = await kopf.spawn_tasks(memories=memories, vault=vault, standalone=True, **operator)
-            log.info("Shard is working", extra={"ring": self.ring, "shard": lease.name})
             await _run_until_either_ends(kopf.run_tasks(tasks, ignored=existing), comparing)
         finally:
-            watching.cancel()
-            comparing.cancel()
+            for task in (watching, comparing, starting):
+                task.cancel()
 
     def _watched(self, operator: Mapping[str, Any]) -> frozenset[str] | None:
         """The namespaces in which main resources are watched; `None`: in all, or in those that patterns name."""
@@ -270,9 +276,19 @@ class KopfShard:
             return None
         return named
 
-    async def _prepare(self, settings: kopf.OperatorSettings, **_: Any) -> None:
-        """The last of the startup handlers: whatever the others have set, kopf watches only what is this shard's."""
+    async def _tell_of_startup(self) -> None:
+        """Say so while startup handlers take long: the lease is held, for their sake, and its objects wait for them."""
+        for times in itertools.count(1):
+            await asyncio.sleep(STARTUP_SECONDS)
+            waited = times * STARTUP_SECONDS
+            log.warning("Startup handlers have not succeeded for %g s; its objects wait", waited, extra=self._where())
+
+    def _prepare(self, settings: kopf.OperatorSettings) -> None:
+        """After all startup handlers: whatever they have set, kopf watches only what is this shard's."""
         lease = self._held()
+        if self._starting is not None:
+            self._starting.cancel()
+        log.info("Shard is working", extra=self._where())
         settings.watching.label_selectors[self._shares] = f"{lease.ring.shard}={lease.name}"
         for label in (lease.ring.shard, lease.ring.drain):
             settings.persistence.diffbase_storage.ignored_fields.append(("metadata", "labels", label))
@@ -352,12 +368,24 @@ def _credentials(api: Client, session: Any) -> kopf.AiohttpSession:
 
 
 @contextlib.contextmanager
-def _in_place_of_kopfs_own(gate: Gate) -> Iterator[None]:
-    """Have the operator that is made meanwhile send each event through `gate`."""
-    names, name = vars(processing), "process_resource_event"
-    before = names[name]
-    names[name] = gate
-    try:
+def _in_place_of_kopfs_own(gate: Gate, prepare: Callable[[kopf.OperatorSettings], None]) -> Iterator[None]:
+    """Have the operator that is made meanwhile send each event through `gate`, and call `prepare` once it has started.
+
+    A startup handler of ours would not be the last: kopf calls those again that have failed.
+    """
+    run = activities.run_activity
+
+    async def run_activity(*, settings: kopf.OperatorSettings, activity: Activity, **more: Any) -> Any:
+        results = await run(settings=settings, activity=activity, **more)
+        if activity is Activity.STARTUP:
+            prepare(settings)
+        return results
+
+    with ExitStack() as ours:
+        for module, name, own in (
+            (processing, "process_resource_event", gate),
+            (activities, "run_activity", run_activity),
+        ):
+            ours.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, own)
         yield
-    finally:
-        names[name] = before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import kopf
@@ -13,6 +14,8 @@ from shardsdk.kube.clock import Clock
 
 #: How often daemons that were told to stop are looked at.
 LOOK_SECONDS: Final = 1.0
+
+Process = Callable[..., Awaitable[str | None]]
 
 
 class Daemons:
@@ -32,23 +35,50 @@ class Daemons:
 
     async def end(self, family: Family, settings: kopf.OperatorSettings) -> None:
         """Tell those of a family to stop as kopf does, wait for them, cancel them at the limit."""
-        began, limit = self._clock.monotonic(), self._limit
+        began = self._clock.monotonic()
         while await self.any_of(family):
-            delays: list[float] = []
-            left: list[Daemon] = []
+            each_ones = []
             for uid in (family.uid, *family.children):
                 running = await self._running(uid)
                 if running and (child := family.children.get(uid)) is not None:
                     child.stopped = True
-                reason = kopf.DaemonStoppingReason.FILTERS_MISMATCH
-                delays += await stop_daemons(settings=settings, daemons=running, reason=reason)
-                left += running.values()
-            if limit is not None and self._clock.monotonic() - began >= limit:
-                for daemon in left:
-                    daemon.task.cancel()
-            if left:
-                waits = [LOOK_SECONDS, *delays] if limit is None else [LOOK_SECONDS, limit or LOOK_SECONDS, *delays]
-                await asyncio.wait([each.task for each in left], timeout=min(waits))
+                each_ones.append(running)
+            await self._stop(each_ones, settings, began)
+
+    def outlived_by(self, process: Process) -> Process:
+        """Kopf's `process`, which has ended the daemons of an object that was deleted when it returns.
+
+        Kopf forgets those that run then, and has begun them if there was no time for its finalizer: they would go on
+        for as long as the process does, and no drain of their owner would know of them.
+        """
+
+        async def processed(*, raw_event: dict[str, Any], settings: kopf.OperatorSettings, **more: Any) -> str | None:
+            if raw_event["type"] != "DELETED":
+                return await process(raw_event=raw_event, settings=settings, **more)
+            began = self._clock.monotonic()
+            running = await self._running(raw_event["object"]["metadata"]["uid"])
+            version = await process(raw_event=_being_deleted(raw_event), settings=settings, **more)
+            while running:
+                await self._stop([running], settings, began)
+            return version
+
+        return processed
+
+    async def _stop(self, each_ones: list[dict[Any, Daemon]], settings: kopf.OperatorSettings, began: float) -> None:
+        """Tell some objects' daemons to stop; returns when one may have, or when there is more to do about them."""
+        delays: list[float] = []
+        left: list[Daemon] = []
+        limit = self._limit
+        for running in each_ones:
+            reason = kopf.DaemonStoppingReason.FILTERS_MISMATCH
+            delays += await stop_daemons(settings=settings, daemons=running, reason=reason)
+            left += running.values()
+        if limit is not None and self._clock.monotonic() - began >= limit:
+            for daemon in left:
+                daemon.task.cancel()
+        if left:
+            waits = [LOOK_SECONDS, *delays] if limit is None else [LOOK_SECONDS, limit or LOOK_SECONDS, *delays]
+            await asyncio.wait([each.task for each in left], timeout=min(waits))
 
     async def cancel(self, uid: str) -> None:
         """Cancel those of an object that is not this shard's any more."""
@@ -67,3 +97,12 @@ class Daemons:
         memory = await self._memories.recall({"metadata": {"uid": uid}}, ephemeral=True)
         running: dict[Any, Daemon] = memory.daemons_memory.running_daemons
         return running
+
+
+def _being_deleted(raw: dict[str, Any]) -> dict[str, Any]:
+    """The event of an end as kopf has it of an object with its finalizer: of others it would begin daemons anew."""
+    body, metadata = raw["object"], raw["object"]["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return raw
+    ended = {**metadata, "deletionTimestamp": metadata.get("creationTimestamp", "")}
+    return {**raw, "object": {**body, "metadata": ended}}

@@ -14,9 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from typing import Any, Final
 
+import aiohttp
 import kopf
+from kopf._cogs.clients.errors import APIError
+from kopf._cogs.structs.patches import Patch
+from kopf._core.actions.application import patch_and_check
+from kopf._core.actions.loggers import LocalObjectLogger
 
 from shardsdk.cache.identity import ShardIdentity, facts_of
 from shardsdk.contrib.kopf_daemons import Daemons
@@ -34,6 +39,8 @@ log: Final = logger_of(__name__)
 PATIENCE_SECONDS: Final = 15.0
 #: So many objects at work are named in a line.
 NAMED: Final = 5
+#: How a patch of kopf's fails.
+_FAILURES: Final = (APIError, aiohttp.ClientError, ShardingError, TimeoutError)
 
 
 class Drains:
@@ -95,6 +102,29 @@ class Drains:
             if not inflight.busy(family.request) and not await self._daemons.any_of(family):
                 return family.whose is Whose.DRAINED
         return False
+
+    async def finish(self, family: Family, memories: Any, body: Any, given: Mapping[str, Any]) -> bool:
+        """Apply what met a newer main object, and was kept for its next event; whether there is a newer one still.
+
+        kopf adds and removes its finalizer, and does what handlers put into `patch.fns`, on condition that the object
+        is as they saw it.  A drain label is enough for that to fail, and a handler of a deletion that has succeeded
+        would be called anew on the next shard.  If it fails otherwise, that is logged, and so it will be.
+        """
+        memory = await memories.recall(body, ephemeral=True)
+        if not memory.remaining_patch:
+            return False
+        seen, resource, settings = kopf.Body(body), given["resource"], given["settings"]
+        logger = LocalObjectLogger(body=seen, settings=settings)
+        patch = Patch(memory.remaining_patch, body=seen)
+        try:
+            version, memory.remaining_patch = await patch_and_check(
+                settings=settings, resource=resource, body=seen, patch=patch, logger=logger
+            )
+        except _FAILURES as error:
+            where = facts_of(self._identity, family.main, family.request)
+            log.warning("Could not finish a patch before a drain; the next shard's handlers do: %s", error, extra=where)
+            return False
+        return version is not None or memory.remaining_patch is not None
 
     async def begin_again(self, family: Family, settings: kopf.OperatorSettings) -> None:
         """Have kopf process the children of which a drain ended a daemon or a pause, and that are worked on."""

@@ -25,8 +25,8 @@ from typing import Any, Final, Protocol
 import kopf
 
 from shardsdk.cache.identity import ShardIdentity, facts_of
-from shardsdk.cache.objects import Request
-from shardsdk.contrib.kopf_daemons import Daemons
+from shardsdk.cache.objects import request_of
+from shardsdk.contrib.kopf_daemons import Daemons, Process
 from shardsdk.contrib.kopf_drains import Drains
 from shardsdk.contrib.kopf_families import Families, Family, Whose
 from shardsdk.errors import Conflict, NotFound, NotServed, ShardingError
@@ -46,7 +46,6 @@ log: Final = logger_of(__name__)
 #: When an acknowledgement that failed is tried again without news of its object, at the earliest.
 RETRY_SECONDS: Final = 1.0
 
-Process = Callable[..., Awaitable[str | None]]
 Event = dict[str, Any]
 
 #: Where the main object of a family has to be for handlers to begin; children outlive it for a while.
@@ -139,7 +138,6 @@ class Gate:
         drain_timeout_seconds: float | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._process = process
         self._identity = identity
         self._api = api
         self._lease = lease
@@ -149,6 +147,7 @@ class Gate:
         self._clock = clock or SystemClock()
         self._families = Families(identity, api, main, self._clock)
         self._daemons = Daemons(memories, self._clock, drain_timeout_seconds)
+        self._process = self._daemons.outlived_by(process)
         #: What runs for a main object and what it controls, by the name of the main object.
         inflight = {name: InFlight() for name in self._main}
         self._drains = Drains(identity, api, inflight, self._daemons, settle, self._clock)
@@ -160,13 +159,13 @@ class Gate:
         self._unshared: set[GroupResource] = set()
         self._unserved = {name: Unserved(self._clock) for name in self._main}
 
-    async def __call__(self, *, resource: Any, raw_event: Event, **rest: Any) -> str | None:
+    async def __call__(self, *, raw_event: Event, **rest: Any) -> str | None:
         """As kopf's: process one event of one object; the version that kopf's patch has made, if it made one."""
-        passing = _Passing(_as_ours(resource), raw_event, rest)
+        passing = _Passing(_as_ours(rest["resource"]), raw_event, rest)
         family = self._family_of(passing)
         try:
             if await self._admit(passing, family):
-                return await self._work(passing, family, resource=resource)
+                return await self._work(passing, family)
             await passing.count_as_indexed()
             return None
         finally:
@@ -229,8 +228,10 @@ class Gate:
         return len(versions) > 1 and family.version < 0
 
     async def _admit_child(self, passing: _Passing, family: Family | None) -> bool:
-        if self._families.judge(passing.body["metadata"].get("labels")) is Whose.AWAY:
-            return False
+        whose = self._families.judge(passing.body["metadata"].get("labels"))
+        return whose is not Whose.AWAY and await self._may_begin(passing, family)
+
+    async def _may_begin(self, passing: _Passing, family: Family | None) -> bool:
         while await self._holds_lease(passing):
             if family is None or self._goes_on(family):
                 return True
@@ -286,28 +287,29 @@ class Gate:
             if family.whose is not Whose.GONE:
                 return False  # it has come back meanwhile
         self._known.discard(passing.uid)
-        ended = await self._was_deleted(passing)
+        # In a drain it may have left by an acknowledgement whose answer was lost, and be deleted on its next shard.
+        ended = await self._was_deleted(passing, certainly=family.whose is Whose.DRAINED)
         family.hear(passing.version, Whose.GONE if ended else Whose.AWAY)
         if not ended:
             log.warning("The object went away unasked", extra=self._where(passing))
             await self._let_go(passing)
-        return ended
+        return ended and await self._holds_lease(passing)
 
     async def _is_end_of_child(self, passing: _Passing, family: Family | None) -> bool:
         """The same of a controlled object; of one that went with its owner, or after it, its next shard hears."""
         self._known.discard(passing.uid)
         if family is None or family.whose is not Whose.AWAY:
             ended = await self._was_deleted(passing)
-            if ended and (family is None or await self._owner_is_here(passing, family)):
+            if ended and await self._may_begin(passing, family):
                 return True
             if not ended and (family is None or family.whose in _WORKED_ON):
                 log.warning("The object went away unasked", extra=self._where(passing))
         await self._let_go(passing)
         return False
 
-    async def _was_deleted(self, passing: _Passing) -> bool:
+    async def _was_deleted(self, passing: _Passing, *, certainly: bool = False) -> bool:
         metadata = passing.body["metadata"]
-        if metadata.get("deletionTimestamp"):
+        if metadata.get("deletionTimestamp") and not certainly:
             return True
         try:
             found = await self._api.find(passing.resource, metadata["name"], metadata.get("namespace"))
@@ -335,20 +337,21 @@ class Gate:
         handled = passing.settings.persistence.diffbase_storage.fetch(body=_as_kopfs(passing.body))
         return passing.raw if handled is None else {**passing.raw, "type": None}
 
-    async def _work(self, passing: _Passing, family: Family | None, *, resource: Any) -> str | None:
+    async def _work(self, passing: _Passing, family: Family | None) -> str | None:
         task = asyncio.current_task()
         assert task is not None
         self._working.add(task)
         try:
             with nullcontext() if family is None else self._drains.hold(family, passing.uid, passing.news):
-                return await self._process(resource=resource, raw_event=self._resumed(passing), **passing.rest)
+                return await self._process(raw_event=self._resumed(passing), **passing.rest)
         finally:
             self._working.discard(task)
 
     # -- giving away -------------------------------------------------------------------
 
     async def _give_away(self, passing: _Passing, family: Family) -> None:
-        if not await self._drains.comes_to_rest(family, passing.settings, passing.news):
+        rests = await self._drains.comes_to_rest(family, passing.settings, passing.news)
+        if not rests or await self._drains.finish(family, self._memories, passing.body, passing.rest):
             return
         while isinstance(outcome := await self._acknowledge(passing, family), float):
             if passing.outdone:
@@ -384,9 +387,7 @@ class Gate:
         return _Outcome.GIVEN
 
     def _where(self, passing: _Passing) -> dict[str, object]:
-        metadata = passing.body["metadata"]
-        request = Request(metadata.get("namespace") or "", metadata["name"])
-        return facts_of(self._identity, passing.resource, request)
+        return facts_of(self._identity, passing.resource, request_of(passing.body))
 
 
 def _as_kopfs(body: Any) -> kopf.Body:

@@ -11,7 +11,11 @@ from typing import Any
 import kopf
 import msgspec
 import pytest
+from kopf._cogs.structs.ephemera import AnyMemo
 from kopf._cogs.structs.references import Resource as KopfResource
+from kopf._core.actions.lifecycles import all_at_once
+from kopf._core.engines import activities
+from kopf._core.engines.indexing import OperatorIndexers
 from kopf._core.intents.causes import Activity
 
 from shardsdk.contrib.kopf import KopfShard, _check_options, _run_until_either_ends
@@ -41,9 +45,10 @@ async def settings_of(
     settings = kopf.OperatorSettings()
 
     async def spawn(*, registry: kopf.OperatorRegistry, **_: Any) -> list[asyncio.Task[Any]]:
-        for handler in registry._activities.get_handlers(activity=Activity.STARTUP):
-            startup: Any = handler.fn
-            await startup(settings=settings)
+        await activities.run_activity(
+            lifecycle=all_at_once, registry=registry, settings=settings, activity=Activity.STARTUP,
+            indices=OperatorIndexers().indices, memo=AnyMemo(kopf.Memo()),
+        )  # fmt: skip
         return []
 
     async def run(*_: Any, **__: Any) -> None:
@@ -85,8 +90,39 @@ async def test_selectors_of_the_operators_own_are_kept_beside_it(monkeypatch: py
     assert sorted(selected(settings, "", "secrets")) == sorted(["team=ours", OURS])
 
 
-async def test_labels_of_the_ring_are_no_change_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = await settings_of(KopfShard(RING.ring, main=[SECRETS]), kopf.OperatorRegistry(), monkeypatch)
+async def test_startup_handlers_that_do_not_succeed_are_told_of_until_they_do(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("shardsdk.contrib.kopf.STARTUP_SECONDS", 0.01)
+    registry = kopf.OperatorRegistry()
+
+    def told() -> int:
+        return sum(
+            each.msg == "Startup handlers have not succeeded for %g s; its objects wait" for each in caplog.records
+        )
+
+    @kopf.on.startup(registry=registry)
+    async def wait(**_: Any) -> None:
+        while told() < 2:
+            await asyncio.sleep(0.001)
+        assert "Shard is working" not in caplog.text
+
+    with caplog.at_level(logging.INFO, "shardsdk"):
+        await settings_of(KopfShard(RING.ring, main=[SECRETS]), registry, monkeypatch)
+    assert "Shard is working" in caplog.text
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_labels_of_the_ring_are_no_change_of_an_object(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.startup(registry=registry)
+    async def configure(settings: kopf.OperatorSettings, retry: int, **_: Any) -> None:
+        if retry < failures:
+            raise kopf.TemporaryError("what it needs is not there yet", delay=0.01)
+        settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix="example.com")
+
+    settings = await settings_of(KopfShard(RING.ring, main=[SECRETS]), registry, monkeypatch)
     storage = settings.persistence.diffbase_storage
     body: Any = {"metadata": {"name": "a", "labels": {"mine": "1"}}}
     placed: Any = {"metadata": {"name": "a", "labels": {"mine": "1", RING.shard: "shard-1", RING.drain: "true"}}}

@@ -10,7 +10,7 @@ import pytest
 from shardsdk.errors import ShardingError
 from shardsdk.kube.doubts import FenceDoubted
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import RING, Hold
+from tests.shard_rig import RING, SECRETS, Hold
 from tests.unit.shardsdk.contrib.test_kopf_gate import CHILDREN, MAIN, Rig
 
 
@@ -62,6 +62,25 @@ async def test_it_is_dropped_when_the_lease_is_lost_after_all(clock: VirtualCloc
     rig.lease.lost.set()
     await waiting
     assert rig.processed == []
+
+
+@in_virtual_time
+async def test_so_does_the_end_of_an_object(clock: VirtualClock) -> None:
+    rig = DoubtedRig(clock)
+    rig.confirm()
+    secret = rig.secret()
+    child = child_of(secret)
+    await rig.event("ADDED", secret)
+    await rig.event("ADDED", child, CHILDREN)
+    rig.lease.fence.seconds = 0.0
+    told = len(rig.processed)
+    rig.server.delete(SECRETS, "mine", "default")
+    ends = [asyncio.create_task(rig.event("DELETED", *event)) for event in ((child, CHILDREN), (secret, MAIN))]
+    await clock.sleep(5)
+    assert rig.processed[told:] == []
+    rig.confirm()
+    await asyncio.gather(*ends)
+    assert sorted(rig.processed[told:]) == [("DELETED", "child"), ("DELETED", "mine")]
 
 
 @in_virtual_time

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from kopf._cogs.aiokits import aiotime
+from kopf._cogs.structs.patches import Patch
 
+from shardsdk.contrib import kopf_drains
 from shardsdk.contrib.kopf_drains import PATIENCE_SECONDS
+from shardsdk.errors import FenceClosed
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, RING
+from tests.shard_rig import CONFIGMAPS, RING, SECRETS
 from tests.unit.shardsdk.contrib.test_kopf_families import change_child, child_of, end, go
 from tests.unit.shardsdk.contrib.test_kopf_gate import CHILDREN, Rig
 
@@ -228,3 +231,30 @@ async def test_what_a_drain_waits_for_is_named(clock: VirtualClock, caplog: pyte
     await clock.sleep(PATIENCE_SECONDS + 1)
     assert [named(line) for line in caplog.records[1:]] == ["daemons or timers"]
     await end(giving, daemon)
+
+
+@pytest.mark.parametrize("failure", [None, FenceClosed("the lease has run out")])
+@in_virtual_time
+async def test_what_kopf_has_kept_of_a_patch_is_applied_before_the_object_is_given_away(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, failure: Exception | None
+) -> None:
+    rig = Rig(clock)
+    await rig.event("ADDED", rig.secret(finalizers=["example.com/kopf"]))
+    drained = rig.change(drain="true")
+    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
+    memory.remaining_patch = Patch(fns=[lambda body: body["metadata"].pop("finalizers")])  # type: ignore[list-item]
+
+    async def apply(*, body: Any, patch: Patch, **_: Any) -> tuple[str, None]:
+        if failure is not None:
+            raise failure
+        assert [each["path"] for each in patch.as_json_patch(body)] == ["/metadata/finalizers"]
+        done = rig.server.patch(SECRETS, "mine", "default", {"metadata": {"finalizers": None}})
+        return done["metadata"]["resourceVersion"], None
+
+    monkeypatch.setattr(kopf_drains, "patch_and_check", apply)
+    await rig.event("MODIFIED", drained)
+    if failure is None:
+        assert RING.drain in rig.labels()
+        await rig.event("MODIFIED", rig.server.get(SECRETS, "mine", "default"))
+        assert not rig.server.get(SECRETS, "mine", "default")["metadata"].get("finalizers")
+    assert rig.labels() == {}

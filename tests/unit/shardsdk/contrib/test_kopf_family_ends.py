@@ -120,6 +120,53 @@ async def test_an_object_that_comes_back_is_resumed_although_no_answer_to_its_ac
     assert rig.processed.count((None, "mine")) == 2
 
 
+@in_virtual_time
+async def test_what_is_deleted_has_not_ended_when_it_leaves_by_an_acknowledgement_whose_answer_was_lost(
+    clock: VirtualClock,
+) -> None:
+    rig = Rig(clock)
+    owner = rig.secret(finalizers=["example.com/kopf"])
+    child = child_of(rig, owner)
+    await rig.event("ADDED", owner)
+    await rig.event("ADDED", child, CHILDREN)
+    rig.server.delete(SECRETS, "mine", "default")
+    drained = rig.change(drain="true")
+    assert drained["metadata"]["deletionTimestamp"]
+    rig.api.fault = Fault.UNANSWERED
+    giving = go(rig.event("MODIFIED", drained))
+    await clock.sleep(0.1)
+    rig.api.fault = Fault.NONE
+    assert rig.labels() == {}
+    left = rig.change(shard="shard-2")["metadata"]["resourceVersion"]
+    await giving
+    told = len(rig.processed)
+    # As the API server tells it: what the object was before, at the version at which it was that no more.
+    await rig.event("DELETED", {**drained, "metadata": {**drained["metadata"], "resourceVersion": left}})
+    waiting = go(rig.event("MODIFIED", change_child(rig, annotations={"a": "b"}), CHILDREN))
+    await clock.sleep(60)
+    assert rig.processed[told:] == []
+    await end(waiting)
+
+
+@in_virtual_time
+async def test_no_daemon_outlives_the_end_of_its_object(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    owner = rig.secret()
+    child = child_of(rig, owner)
+    await rig.event("ADDED", owner)
+    await rig.event("ADDED", child, CHILDREN)
+    daemon = await rig.daemon(child, lasts=10.0)
+    rig.server.delete(CONFIGMAPS, "child", "default")
+    ending = go(rig.event("DELETED", child, CHILDREN))
+    await clock.sleep(1)
+    giving = go(rig.event("MODIFIED", rig.change(drain="true")))
+    await clock.sleep(5)
+    assert RING.drain in rig.labels()
+    await asyncio.gather(ending, giving)
+    assert daemon.done()
+    assert rig.labels() == {}
+
+
 # -- kopf's start ----------------------------------------------------------------------
 
 
