@@ -106,6 +106,20 @@ DECISION_FAULTS: Final[dict[str, Fault]] = {
         "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, LATER, DEEP_SOON)),",
         ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_namespaces_watched.py"),
     ),
+    "NEVER_GONE_THROUGH_ONCE_MORE": Fault(
+        "what replicas admitted that did not know a namespace's change yet is looked for when they do",
+        "sharder.core.resync",
+        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, LATER)),",
+        "Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE)),",
+        ("tests/unit/sharder/core/test_resync.py", "tests/unit/sharder/placement/test_namespaces_watched.py"),
+    ),
+    "PLACED_BY_A_FORMER_KIND": Fault(
+        "an object of what a resource has become is not placed by the key of what it was",
+        "sharder.core.admission",
+        "if request.kind.kind and request.kind.kind != known.kind:",
+        "if False:",
+        ("tests/unit/sharder/core/test_admission_kinds.py",),
+    ),
     "OLDER_COPIES_BY_NUMBER_ALONE": Fault(
         "an older copy of a lease that was deleted meanwhile gives nothing of its shard away",
         "sharder.core.observed",
