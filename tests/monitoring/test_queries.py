@@ -32,7 +32,7 @@ CHART = Path("charts/sharder/files")
 DASHBOARD = json.loads((CHART / "dashboard.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 #: What Grafana puts in: all rings, and an interval of several scrapes.
-VARIABLES = {"$__rate_interval": "1m", "$ring": ".+"}
+VARIABLES = {"$__rate_interval": "1m", "$ring": ".+", "$cluster": ".*"}
 QUESTIONS = [
     block.text for page, text in read_pages().items() for block in blocks_of(page, text) if block.language == "promql"
 ]
@@ -176,11 +176,17 @@ async def test_the_dashboard_can_be_looked_at(scene: Scene, tmp_path: Path) -> N
     assert picture.read_text().count("<polyline") > len(PANELS)
 
 
+async def test_every_panel_asks_for_the_cluster_that_is_chosen() -> None:
+    queries = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    assert queries
+    assert [each for each in queries if 'cluster=~"$cluster"' not in each] == []
+
+
 async def test_the_dashboards_rings_can_be_chosen(scene: Scene) -> None:
     (variable,) = [each for each in DASHBOARD["templating"]["list"] if each["name"] == "ring"]
-    found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"])
+    found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
     assert found is not None
-    series = await scene.prometheus.query(found[1])
+    series = await scene.prometheus.query(filled(found[1]))
     assert {each["metric"][found[2]] for each in series} == {"checksum"}
 
 

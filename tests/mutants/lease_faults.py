@@ -164,7 +164,7 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
         "shardsdk.lease.keeper",
         "if is_older(lease, self._version) or changed_hands(self._claim, known, lease):",
         "if False:",
-        KEEPER,
+        ("tests/unit/shardsdk/lease/test_keeper_reads.py",),
         {"restore_etcd": 6.0},
     ),
     "VERSIONS_TELL_WHAT_IS_RENEWED": Fault(
