@@ -17,12 +17,15 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from sharder.backlog.backlog import Backlog
 from sharder.backlog.scope import Members, RingScope, Wanted
 from sharder.cache.namespaces import Namespaces, excluded_by_name
 from sharder.core.ringspec import LetGo
 from sharder.core.summary import Refused, Summary
 from sharder.placement.expectations import Expectations
+from sharder.placement.failing import Failing
 from sharder.placement.placement import Ground, Pace, Placement
 from sharder.placement.stranded import StrandedHandler
 from sharder.placement.summary import removed_clean, summarize
@@ -65,6 +68,7 @@ class LabelAssignment:
         self._placement: Placement | None = None
         self._placing: asyncio.Task[None] | None = None
         self._failed = False
+        self._failing = Failing()
         #: Whether something that was sent before may still be executed; by an assignment before this one, too.
         self._unsettled = True
         self._wake = asyncio.Event()
@@ -116,9 +120,11 @@ class LabelAssignment:
 
     def summarize(self) -> Summary:
         """What the ring waits for."""
-        if self._placement is None:
-            return Summary(at_rest=True)
-        return summarize(self._placement, self._lead.clock.monotonic())
+        now = self._lead.clock.monotonic()
+        found = Summary(at_rest=True) if self._placement is None else summarize(self._placement, now)
+        if not self._failing.lately(now):
+            return found
+        return replace(found, at_rest=False, trouble=self._failing.words(now))
 
     @property
     def removed_clean(self) -> frozenset[LetGo]:
@@ -211,7 +217,8 @@ class LabelAssignment:
         """Run something, and have everything of the ring begun anew when it fails."""
         try:
             await run()
-        except Exception:
+        except Exception as error:
+            self._failing.failed(error, self._lead.clock.monotonic())
             log.exception("placement of a ring failed, begins anew", extra={"ring": self._name})
             # Nothing that is held still counts: what has failed may have been what kept it.
             self._ground = self._placement = None

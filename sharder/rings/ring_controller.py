@@ -314,7 +314,7 @@ class RingController:
         if not (self._waiting or ring.unanswered) and self._webhook.trouble is None:
             # Else ours does not cover all that another sharder's does.
             failure = await self._remove_rival(ring) or failure
-        return failure
+        return failure or self._assignment.summarize().trouble
 
     @asynccontextmanager
     async def _asking_for(self, rules: tuple[MissingRule, ...]) -> AsyncIterator[None]:

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 import pytest
 
+from sharder.placement.failing import TOLD_SECONDS
 from sharder.placement.requeues import Requeues
 from sharder.placement.slots import MAX_WRITES
 from shardsdk.errors import ConnectionFailed, ServerError
 from shardsdk.kube.api import Operation, Selection, WatchOptions
 from shardsdk.protocol.objects import CLUSTERRINGS, NAMESPACES
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.processes import outside
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
@@ -231,3 +233,30 @@ async def test_after_an_error_nothing_is_placed_while_a_write_of_before_may_stil
         stage.create(CHILDREN, thing("child"))
         await stage.until(lambda: stage.label(CHILDREN, "child") == "one", seconds=30)
         assert stage.label(OWNERS, "slow") == "one", "it has been executed by then"
+
+
+class Broken(MemoryApi):
+    """Something comes over a watch of owners that nobody expected."""
+
+    broken = False
+
+    async def read_events(self, selection: Selection[Any], options: WatchOptions) -> AsyncIterator[Any]:
+        if self.broken and selection.resource == OWNERS:
+            raise ArithmeticError("of a kind that is not handled")
+        async for event in super().read_events(selection, options):
+            yield event
+
+
+@in_virtual_time
+async def test_a_placement_that_fails_again_and_again_shows_in_the_rings_status(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=Broken)
+    assert isinstance(stage.api, Broken)
+    stage.set_up(ring(ALONE), "one")
+    stage.api.broken = True
+    async with leading(stage):
+        await stage.pass_time(TOLD_SECONDS - 5)
+        assert stage.condition("Ready") == "True", "it may be over"
+        await stage.until(lambda: "fails again and again" in stage.message("Ready"), seconds=60)
+        assert stage.condition("Ready") == "False"
+        stage.api.broken = False
+        await stage.until(lambda: stage.condition("Ready") == stage.condition("Settled") == "True", seconds=120)
