@@ -79,9 +79,8 @@ class _Passing:
         return self.resource.group_resource
 
     @property
-    def body(self) -> Event:
-        body: Event = self.raw["object"]
-        return body
+    def body(self) -> Any:
+        return self.raw["object"]
 
     @property
     def uid(self) -> str:
@@ -324,7 +323,7 @@ class Gate:
 
     async def _forget(self, passing: _Passing) -> None:
         """As if the object had never been seen: should it come back, it is resumed."""
-        passing.rest["indexers"].discard(body=_as_kopfs(passing.body))
+        passing.rest["indexers"].discard(body=kopf.Body(passing.body))
         await self._memories.forget(passing.body)
 
     # -- working ---------------------------------------------------------------------
@@ -334,7 +333,7 @@ class Gate:
         if passing.deleted or passing.uid in self._known:
             return passing.raw
         self._known.add(passing.uid)
-        handled = passing.settings.persistence.diffbase_storage.fetch(body=_as_kopfs(passing.body))
+        handled = passing.settings.persistence.diffbase_storage.fetch(body=kopf.Body(passing.body))
         return passing.raw if handled is None else {**passing.raw, "type": None}
 
     async def _work(self, passing: _Passing, family: Family | None) -> str | None:
@@ -354,6 +353,8 @@ class Gate:
         if not rests or await self._drains.finish(family, self._memories, passing.body, passing.rest):
             return
         while isinstance(outcome := await self._acknowledge(passing, family), float):
+            self._known.discard(passing.uid)  # it may be executed: should the object come back, others have had it
+            await self._forget(passing)
             if passing.outdone:
                 return
             with suppress(TimeoutError):
@@ -388,10 +389,6 @@ class Gate:
 
     def _where(self, passing: _Passing) -> dict[str, object]:
         return facts_of(self._identity, passing.resource, request_of(passing.body))
-
-
-def _as_kopfs(body: Any) -> kopf.Body:
-    return kopf.Body(body)
 
 
 def _as_ours(resource: Any) -> Resource:

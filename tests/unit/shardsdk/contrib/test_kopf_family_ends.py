@@ -121,6 +121,22 @@ async def test_an_object_that_comes_back_is_resumed_although_no_answer_to_its_ac
 
 
 @in_virtual_time
+async def test_so_it_is_where_nobody_told_that_it_was_away(clock: VirtualClock) -> None:
+    """The next try meets a newer object, and a list that is made meanwhile has it here again."""
+    rig = Rig(clock)
+    await rig.event("ADDED", rig.secret(annotations=HANDLED))
+    drained = rig.change(drain="true")
+    rig.api.fault = Fault.UNANSWERED
+    giving = go(rig.event("MODIFIED", drained, stream_pressure=asyncio.Event()))
+    await clock.sleep(1)
+    rig.api.fault = Fault.NONE
+    assert rig.labels() == {}
+    await giving
+    await rig.event("ADDED", rig.change(shard="shard-1"))
+    assert rig.processed.count((None, "mine")) == 2
+
+
+@in_virtual_time
 async def test_what_is_deleted_has_not_ended_when_it_leaves_by_an_acknowledgement_whose_answer_was_lost(
     clock: VirtualClock,
 ) -> None:
