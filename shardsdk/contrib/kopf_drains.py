@@ -16,9 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
-import aiohttp
 import kopf
-from kopf._cogs.clients.errors import APIError
 from kopf._cogs.structs.patches import Patch
 from kopf._core.actions.application import patch_and_check
 from kopf._core.actions.loggers import LocalObjectLogger
@@ -39,8 +37,6 @@ log: Final = logger_of(__name__)
 PATIENCE_SECONDS: Final = 15.0
 #: So many objects at work are named in a line.
 NAMED: Final = 5
-#: How a patch of kopf's fails.
-_FAILURES: Final = (APIError, aiohttp.ClientError, ShardingError, TimeoutError)
 
 
 class Drains:
@@ -108,7 +104,9 @@ class Drains:
 
         kopf adds and removes its finalizer, and does what handlers put into `patch.fns`, on condition that the object
         is as they saw it.  A drain label is enough for that to fail, and a handler of a deletion that has succeeded
-        would be called anew on the next shard.  If it fails otherwise, that is logged, and so it will be.
+        would be called anew on the next shard.  If it fails otherwise, that is logged, and so it will be.  What is
+        refused (422) may have met a newer object, or may never be taken, as where a policy is against it: whoever
+        acknowledges finds that out, as that is on the same condition.
         """
         memory = await memories.recall(body, ephemeral=True)
         if not memory.remaining_patch:
@@ -120,11 +118,14 @@ class Drains:
             version, memory.remaining_patch = await patch_and_check(
                 settings=settings, resource=resource, body=seen, patch=patch, logger=logger
             )
-        except _FAILURES as error:
+        except Exception as error:  # also of a function of the program's own: kopf would end with it
             where = facts_of(self._identity, family.main, family.request)
             log.warning("Could not finish a patch before a drain; the next shard's handlers do: %s", error, extra=where)
             return False
-        return version is not None or memory.remaining_patch is not None
+        if version is None and memory.remaining_patch is not None:
+            where = facts_of(self._identity, family.main, family.request)
+            log.warning("A patch was refused before a drain, over a newer object or for good", extra=where)
+        return version not in (None, seen.metadata.get("resourceVersion"))
 
     async def begin_again(self, family: Family, settings: kopf.OperatorSettings) -> None:
         """Have kopf process the children of which a drain ended a daemon or a pause, and that are worked on."""

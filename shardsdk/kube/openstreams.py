@@ -6,7 +6,8 @@ that is too long for any (90 s), and its reader blind meanwhile.  So what a requ
 well, once a later one is answered: what has said nothing since the first was sent ends, as an API server ends watches
 every few minutes, and begins anew where it was.
 
-Refuses: to end any while nothing is answered.  An API server that hangs would have all of them to open again.
+Refuses: to end any while nothing is answered, or only that there is too much to do (429, 5xx).  An API server that
+hangs would have all of them to open again, and one that refuses would leave those blind that can still see.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ log: Final = logger_of(__name__)
 
 #: Whoever has waited so long for an answer, and gives up, doubts the watches.
 DOUBT_SECONDS: Final = 1.5
-#: Watches are doubted so rarely: a bookmark comes each minute, and an API server may be slow for hours.
-AGAIN_SECONDS: Final = 60.0
+#: Watches are doubted so rarely: an API server may be slow for hours, and a bookmark comes 60 s to 62 s after a watch
+#: began.  One that never lived to have it would be taken for silent, and everything listed again and again.
+#: Source: kube-apiserver, storage/cacher, defaultBookmarkFrequency and dispatchEvents.
+AGAIN_SECONDS: Final = 120.0
 #: From one watch that ends to the next: what opens hundreds anew is no burst.
 APART_SECONDS: Final = 0.01
 
@@ -108,7 +111,7 @@ class OpenStreams:
             self._silent_since, self._given_up_at = max(self._silent_since, sent_at), now
 
     def answered(self, sent_at: float) -> None:
-        """A request that was sent then has an answer, whichever."""
+        """A request that was sent then has an answer, and no such as tells that the API server has too much to do."""
         if sent_at < self._given_up_at:
             return
         since, self._given_up_at = self._silent_since, math.inf

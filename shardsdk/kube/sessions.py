@@ -282,7 +282,8 @@ class Sessions:
                 response = await self._send(call, guard, credentials, stream=turn is None)
             finally:
                 WAIT.reset(token)
-            self.streams.answered(wait.sent_at)
+            if response.status < 500 and response.status != 429:  # else a watch that ends might not begin anew
+                self.streams.answered(wait.sent_at)
             if 200 <= response.status < 300:
                 return response
             error = await self._refuse(call, response)

@@ -78,7 +78,8 @@ async def test_our_client(access: Access, admin: AdminClient, namespace: str, wr
 
 @pytest.mark.parametrize("verb", ["patch", "delete"])
 async def test_a_session_for_another_client(access: Access, admin: AdminClient, namespace: str, verb: str) -> None:
-    fence = SuspendedAfterwards(HOLD_SECONDS, HOLD_SECONDS)
+    # Before connecting (for this long the answer is waited for), with the connection, and for the body.
+    fence = SuspendedAfterwards(60.0, HOLD_SECONDS, HOLD_SECONDS)
     url = f"{access.host}/api/v1/namespaces/{namespace}/configmaps/a"
     headers = {"Content-Type": PatchKind.MERGE.value}
     async with Relay(access, [fence]) as session:

@@ -68,6 +68,8 @@ DECLARED: Final = (
 SELDOM: Final = frozenset({
     # Runs have no such objects and shards.
     "decision IGNORE", "reason no_key", "reason ambiguous_shard", "reason unfit_shard",
+    # No type is taken away there.
+    "admission another_kind",
     # Nobody sends requests like that.
     "admission not_ours", "admission malformed", "admission unknown_ring", "admission failed", "admission too_large",
     "admission too_much", "admission too_slow", "admission gone", "admission not_acknowledged",

@@ -258,3 +258,61 @@ async def test_what_kopf_has_kept_of_a_patch_is_applied_before_the_object_is_giv
         await rig.event("MODIFIED", rig.server.get(SECRETS, "mine", "default"))
         assert not rig.server.get(SECRETS, "mine", "default")["metadata"].get("finalizers")
     assert rig.labels() == {}
+
+
+def annotate(body: Any) -> None:
+    """What a handler has put into `patch.fns`."""
+    body["metadata"]["annotations"] = {"done": "true"}
+
+
+@pytest.mark.parametrize("refused", [True, False])
+@in_virtual_time
+async def test_what_no_api_server_takes_of_a_patch_holds_up_no_drain(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """As where a policy is against it (422), or where all of it is pruned: no newer object is to come then."""
+    rig = Rig(clock)
+    await rig.event("ADDED", rig.secret())
+    drained = rig.change(drain="true")
+    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
+    memory.remaining_patch = Patch(fns=[annotate])
+
+    async def apply(*, body: Any, patch: Patch, **_: Any) -> tuple[str | None, Patch | None]:
+        return (None, Patch(fns=patch.fns)) if refused else (body["metadata"]["resourceVersion"], None)
+
+    monkeypatch.setattr(kopf_drains, "patch_and_check", apply)
+    await rig.event("MODIFIED", drained)
+    assert rig.labels() == {}
+
+
+@in_virtual_time
+async def test_what_met_a_newer_object_again_is_kept_for_that_one(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(clock)
+    await rig.event("ADDED", rig.secret())
+    drained = rig.change(drain="true")
+    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
+    memory.remaining_patch = Patch(fns=[annotate])
+    rig.server.patch(SECRETS, "mine", "default", {"metadata": {"annotations": {"a": "b"}}})
+
+    async def refuse(*, patch: Patch, **_: Any) -> tuple[None, Patch]:
+        return None, Patch(fns=patch.fns)
+
+    monkeypatch.setattr(kopf_drains, "patch_and_check", refuse)
+    await rig.event("MODIFIED", drained)
+    assert RING.drain in rig.labels()
+    assert memory.remaining_patch
+
+
+@in_virtual_time
+async def test_what_fails_in_a_handlers_own_patch_ends_no_operator(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    await rig.event("ADDED", rig.secret(finalizers=["example.com/kopf"]))
+    drained = rig.change(drain="true")
+    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
+    memory.remaining_patch = Patch(
+        fns=[lambda body: body["metadata"]["finalizers"].remove("of somebody who has removed it")]
+    )
+    await rig.event("MODIFIED", drained)
+    assert rig.labels() == {}

@@ -11,8 +11,9 @@ from random import Random
 import pytest
 from aiohttp import web
 
-from shardsdk.errors import ConnectionFailed
+from shardsdk.errors import ApiError, ConnectionFailed
 from shardsdk.kube import openstreams, sessions
+from shardsdk.kube.api import SILENCE_SECONDS
 from shardsdk.kube.client import Client
 from shardsdk.kube.reflector import Reflector
 from shardsdk.kube.server import direct_access
@@ -37,7 +38,7 @@ class ApiServer:
     """
 
     def __init__(self) -> None:
-        self.answers = True
+        self.answers, self.refuses = True, 0
         self.initial = end_of_list(5)
         self.watches: list[str] = []
         self.lists = 0
@@ -48,6 +49,8 @@ class ApiServer:
         self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self.refuses:
+            return web.json_response({}, status=self.refuses)
         if "watch" in request.query:
             return await self._watch(request)
         if request.path.endswith("/earlier"):
@@ -126,6 +129,27 @@ async def test_a_watch_that_was_silent_ends_once_a_later_request_is_answered() -
         assert not watch.done(), "an API server that hangs has nothing to open anew"
         await client.get(LEASES, "a", "n")
         assert await watch == 1, "as the API server ends it: no error"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_watch_that_might_not_begin_anew_goes_on(status: int) -> None:
+    """Whoever has too much to do lets some requests wait and refuses others; who watches already is told."""
+    async with watched(server := ApiServer()) as (client, watch):
+        await give_up(client, server)
+        server.refuses = status
+        with pytest.raises(ApiError):
+            await client.get(LEASES, "a", "n")
+        await run_loop()
+        assert not watch.done()
+        server.refuses = 0
+        await client.get(LEASES, "a", "n")
+        assert await watch == 1
+
+
+def test_watches_live_to_have_a_bookmark_between_two_doubts() -> None:
+    """An API server sends it 60 s to 62 s after they began; without, they are taken for silent, and all is listed."""
+    assert openstreams.AGAIN_SECONDS - openstreams.DOUBT_SECONDS > 62
+    assert openstreams.AGAIN_SECONDS - 62 < SILENCE_SECONDS
 
 
 async def test_a_watch_that_has_said_something_meanwhile_goes_on() -> None:
