@@ -37,6 +37,8 @@ SHARD_LEASES: Final = Selector(labels=exists(LEASE_RING_LABEL))
 
 #: Between two lines about leases, or rings, that are not what their watch shows.
 TELL_SECONDS: Final = 60.0
+#: After so many rounds without anything, what should have come does not.
+SILENT_ROUNDS: Final = 4
 #: A watch that has told nothing for so many rounds, though it had to, does not work, whatever it says.
 UNHEARD_ROUNDS: Final = 12
 #: A list that is made anew is left alone for so long, in which it falls back to pages if initial events do not come.
@@ -119,7 +121,7 @@ class Confirmation:
     def _failure(self, watch: Reflector[Any], heard_at: float) -> ShardingError | None:
         now = self._clock.monotonic()
         if watch.failure is None and heard_at < now - UNHEARD_ROUNDS * self._every_seconds:
-            listed = self._listed_at.get(watch.resource, float("-inf")) >= now - 4 * self._every_seconds
+            listed = self._listed_at.get(watch.resource, float("-inf")) >= now - SILENT_ROUNDS * self._every_seconds
             why = "lists show what its watch does not tell" if listed else "neither watches nor lists are answered"
             return StreamInterrupted(f"{watch.name}: {why}")
         return watch.failure
@@ -169,7 +171,7 @@ class Confirmation:
 
     async def _notice_silence(self) -> None:
         # Shards renew: where none is heard, and no list shows that there was nothing to hear, the watch hangs.
-        silent_since = self._clock.monotonic() - 4 * self._every_seconds
+        silent_since = self._clock.monotonic() - SILENT_ROUNDS * self._every_seconds
         if self._any_held() and self._leases_heard_at < silent_since:
             self._list_leases_anew()
 

@@ -40,7 +40,6 @@ import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from typing import Any, Final, NoReturn, TypeVar
 
 import kopf
@@ -125,7 +124,6 @@ class KopfShard:
         self._api: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._working = False
-        self._starting: asyncio.Task[None] | None = None
 
     # -- for handlers ------------------------------------------------------------
 
@@ -250,17 +248,16 @@ class KopfShard:
             looked_at=lambda: lease.looked_at,
         )  # fmt: skip
         comparing = asyncio.create_task(check.run(), name="shardsdk/ring")
-        starting = self._starting = asyncio.create_task(self._tell_of_startup(), name="shardsdk/startup")
         await asyncio.sleep(0)
         existing = asyncio.all_tasks()
         vault = Vault({"shardsdk": _credentials(api, session)})
         try:
-            with _in_place_of_kopfs_own(gate, self._prepare):
+            with _in_place_of_kopfs_own(gate, self._startup):
                 tasks = await kopf.spawn_tasks(memories=memories, vault=vault, standalone=True, **operator)
             await _run_until_either_ends(kopf.run_tasks(tasks, ignored=existing), comparing)
         finally:
-            for task in (watching, comparing, starting):
-                task.cancel()
+            watching.cancel()
+            comparing.cancel()
 
     def _watched(self, operator: Mapping[str, Any]) -> frozenset[str] | None:
         """The namespaces in which main resources are watched; `None`: in all, or in those that patterns name."""
@@ -276,6 +273,17 @@ class KopfShard:
             return None
         return named
 
+    @contextlib.contextmanager
+    def _startup(self, settings: kopf.OperatorSettings) -> Iterator[None]:
+        """Around all startup handlers: whatever they have set, kopf watches only what is this shard's."""
+        telling = asyncio.create_task(self._tell_of_startup(), name="shardsdk/startup")
+        try:
+            yield
+        finally:
+            telling.cancel()
+        self._prepare(settings)
+        log.info("Shard is working", extra=self._where())
+
     async def _tell_of_startup(self) -> None:
         """Say so while startup handlers take long: the lease is held, for their sake, and its objects wait for them."""
         for times in itertools.count(1):
@@ -284,11 +292,7 @@ class KopfShard:
             log.warning("Startup handlers have not succeeded for %g s; its objects wait", waited, extra=self._where())
 
     def _prepare(self, settings: kopf.OperatorSettings) -> None:
-        """After all startup handlers: whatever they have set, kopf watches only what is this shard's."""
         lease = self._held()
-        if self._starting is not None:
-            self._starting.cancel()
-        log.info("Shard is working", extra=self._where())
         settings.watching.label_selectors[self._shares] = f"{lease.ring.shard}={lease.name}"
         for label in (lease.ring.shard, lease.ring.drain):
             settings.persistence.diffbase_storage.ignored_fields.append(("metadata", "labels", label))
@@ -368,20 +372,20 @@ def _credentials(api: Client, session: Any) -> kopf.AiohttpSession:
 
 
 @contextlib.contextmanager
-def _in_place_of_kopfs_own(gate: Gate, prepare: Callable[[kopf.OperatorSettings], None]) -> Iterator[None]:
-    """Have the operator that is made meanwhile send each event through `gate`, and call `prepare` once it has started.
+def _in_place_of_kopfs_own(
+    gate: Gate, startup: Callable[[kopf.OperatorSettings], contextlib.AbstractContextManager[None]]
+) -> Iterator[None]:
+    """Have the operator that is made meanwhile send each event through `gate`, and start within `startup`.
 
     A startup handler of ours would not be the last: kopf calls those again that have failed.
     """
     run = activities.run_activity
 
     async def run_activity(*, settings: kopf.OperatorSettings, activity: Activity, **more: Any) -> Any:
-        results = await run(settings=settings, activity=activity, **more)
-        if activity is Activity.STARTUP:
-            prepare(settings)
-        return results
+        with startup(settings) if activity is Activity.STARTUP else contextlib.nullcontext():
+            return await run(settings=settings, activity=activity, **more)
 
-    with ExitStack() as ours:
+    with contextlib.ExitStack() as ours:
         for module, name, own in (
             (processing, "process_resource_event", gate),
             (activities, "run_activity", run_activity),

@@ -112,6 +112,7 @@ class Drains:
         if not memory.remaining_patch:
             return False
         seen, resource, settings = kopf.Body(body), given["resource"], given["settings"]
+        where = facts_of(self._identity, family.main, family.request)
         logger = LocalObjectLogger(body=seen, settings=settings)
         patch = Patch(memory.remaining_patch, body=seen)
         try:
@@ -119,11 +120,9 @@ class Drains:
                 settings=settings, resource=resource, body=seen, patch=patch, logger=logger
             )
         except Exception as error:  # also of a function of the program's own: kopf would end with it
-            where = facts_of(self._identity, family.main, family.request)
             log.warning("Could not finish a patch before a drain; the next shard's handlers do: %s", error, extra=where)
             return False
         if version is None and memory.remaining_patch is not None:
-            where = facts_of(self._identity, family.main, family.request)
             log.warning("A patch was refused before a drain, over a newer object or for good", extra=where)
         return version not in (None, seen.metadata.get("resourceVersion"))
 

@@ -278,7 +278,6 @@ class Gate:
         family.shown_by.discard(passing.resource.version)
         if family.whose is Whose.AWAY:
             # Given away; of an acknowledgement whose answer was lost, this is the first that is heard here.
-            self._known.discard(passing.uid)
             await self._let_go(passing)
             return False
         if passing.version < family.version:
@@ -323,6 +322,7 @@ class Gate:
 
     async def _forget(self, passing: _Passing) -> None:
         """As if the object had never been seen: should it come back, it is resumed."""
+        self._known.discard(passing.uid)
         passing.rest["indexers"].discard(body=kopf.Body(passing.body))
         await self._memories.forget(passing.body)
 
@@ -353,8 +353,7 @@ class Gate:
         if not rests or await self._drains.finish(family, self._memories, passing.body, passing.rest):
             return
         while isinstance(outcome := await self._acknowledge(passing, family), float):
-            self._known.discard(passing.uid)  # it may be executed: should the object come back, others have had it
-            await self._forget(passing)
+            await self._forget(passing)  # it may be executed: should the object come back, others have had it
             if passing.outdone:
                 return
             with suppress(TimeoutError):
@@ -381,7 +380,6 @@ class Gate:
                 log.warning("Could not acknowledge a drain: %s", error, extra=self._where(passing))
             return RETRY_SECONDS if unserved is None else max(unserved.again_in(), RETRY_SECONDS)
         self._unserved[passing.name].over()
-        self._known.discard(passing.uid)
         # Even if the answer has it here again: that is for the event of this write to say.
         family.hear(int(answer.metadata.resource_version), Whose.AWAY)
         log.debug("Drain acknowledged", extra=self._where(passing))

@@ -38,7 +38,7 @@ APART_SECONDS: Final = 0.01
 class OpenStream:
     """One of them; times are its event loop's, which are the system's monotonic ones as those of other loops are."""
 
-    __slots__ = ("_heard_at", "_limit", "_over", "resumable")
+    __slots__ = ("_heard_at", "_limit", "over", "resumable")
 
     def __init__(self, *, resumable: bool) -> None:
         #: Whether its reader goes on where it was; until initial events are complete, it would begin from nothing.
@@ -46,22 +46,18 @@ class OpenStream:
         self._heard_at = asyncio.get_running_loop().time()
         #: Of the read that is under way.
         self._limit: asyncio.Timeout | None = None
-        self._over = False
+        #: Whether it is as if the API server had ended it, rather than that it was silent for too long.
+        self.over: bool = False
 
     @contextmanager
     def reading(self, limit: asyncio.Timeout) -> Iterator[None]:
         """Around each read, which ends by this `limit`."""
-        self._limit, self._over = limit, False
+        self._limit, self.over = limit, False
         try:
             yield
             self._heard_at = asyncio.get_running_loop().time()
         finally:
             self._limit = None
-
-    @property
-    def over(self) -> bool:
-        """Whether it is as if the API server had ended it here, rather than that it was silent for too long."""
-        return self._over
 
     def silent_since(self, at: float) -> bool:
         """Whether it waits, and nothing has come since then."""
@@ -72,7 +68,7 @@ class OpenStream:
         assert self._limit is not None
         until = self._limit.when()
         if until is None or at < until:
-            self._over = True
+            self.over = True
             self._limit.reschedule(at)
 
 

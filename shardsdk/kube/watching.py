@@ -18,6 +18,7 @@ from shardsdk.kube.api import T, WatchEvent, WatchKind
 from shardsdk.kube.decoding import SLICE_BYTES, Codec
 from shardsdk.kube.initialevents import NoEnd, Silent
 from shardsdk.kube.openstreams import OpenStream
+from shardsdk.kube.received import words_of
 
 #: One event holds one object; etcd takes 1.5 MiB by default, the API server 3 MiB, JSON escapes add to it.
 LINE_MAX_BYTES: Final = 32 * 1024 * 1024
@@ -114,7 +115,7 @@ async def _read(content: aiohttp.StreamReader, target: Target, silence_seconds: 
             return b""
         raise Silent(f"{target}: silent for {silence_seconds:g} s, taken for dead") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise StreamInterrupted(f"{target}: the connection broke: {str(error) or type(error).__name__}") from error
+        raise StreamInterrupted(f"{target}: the connection broke: {words_of(error)}") from error
 
 
 def _slices(lines: list[bytes]) -> Iterator[list[bytes]]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 from localcluster.forwarder import reset
 from localcluster.ports import LOOPBACK
@@ -64,7 +65,7 @@ class Proxy:
     port: int = 0
     answered: int = 0
     _turn: int = 0
-    _forgotten: set[asyncio.Task[None]] = field(default_factory=set)
+    _forgotten: WeakSet[asyncio.StreamWriter] = field(default_factory=WeakSet)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -102,7 +103,7 @@ class Proxy:
 
         New ones work.
         """
-        self._forgotten.update(self._tasks)
+        self._forgotten.update(self._writers)
 
     def drop_all(self) -> None:
         """Reset every connection."""
@@ -115,7 +116,6 @@ class Proxy:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(self._forgotten.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -124,10 +124,7 @@ class Proxy:
                 return
             self._turn += 1
             async with self._upstream(self.upstreams[self._turn % len(self.upstreams)]) as (answers, requests):
-                task = asyncio.current_task()
-                await _first_of(
-                    self._carry(reader, requests, writer, of=task), self._carry(answers, writer, None, of=task)
-                )
+                await _first_of(self._carry(reader, requests, writer), self._carry(answers, writer, None))
         except (OSError, ssl.SSLError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -147,16 +144,11 @@ class Proxy:
                 writer.transport.abort()
 
     async def _carry(
-        self,
-        source: asyncio.StreamReader,
-        target: asyncio.StreamWriter,
-        client: asyncio.StreamWriter | None,
-        *,
-        of: asyncio.Task[None] | None,
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, client: asyncio.StreamWriter | None
     ) -> None:
-        """Bytes of one direction, until it ends; `client` where they are requests, `of` the connection's task."""
+        """Bytes of one direction, until it ends; `client` where they are requests."""
         while data := await source.read(_CHUNK_BYTES):
-            if of in self._forgotten:
+            if (client or target) in self._forgotten:
                 continue
             if self.net is Net.BLACK_HOLE or (self.net is Net.HALF_OPEN and client is None):
                 # As TCP has it: what was not lost for good is sent again, and arrives once the way is open.

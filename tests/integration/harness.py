@@ -52,7 +52,7 @@ from shardsdk.serving.server import WebhookServer
 from tests.integration.rights import SYSTEM as SYSTEM
 from tests.integration.rights import Rights
 from tests.integration.scripted import Object, Script, ScriptedShard
-from tests.integration.world import RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Family, Ring
+from tests.integration.world import RINGS, SECRETS, TIMEOUT_SECONDS, WEBHOOKS, Family, Ring, group_and_plural
 
 REPOSITORY: Final = Path(__file__).parents[2]
 LOOPBACK: Final = "127.0.0.1"
@@ -309,10 +309,10 @@ class Stage:
 
     async def remake_type(self, family: Family, kind: str) -> Family:
         """Take a type away, with its objects, and make another one of its name, of this kind, as soon as that goes."""
-        name = _type_of(family)
+        name, (_, plural) = _type_of(family), group_and_plural(family.main)
         await self.admin.delete(_TYPES, name)
         await self.admin.eventually(_TYPES, lambda types: all(each["metadata"]["name"] != name for each in types))
-        remade = await self._serve_type(kind, name.partition(".")[0], namespaced=family.namespaced)
+        remade = await self._serve_type(kind, plural, namespaced=family.namespaced)
         return replace(remade, controlled=family.controlled)
 
     async def _serve_type(self, kind: str, plural: str, *, namespaced: bool) -> Family:
@@ -366,7 +366,8 @@ async def _failure_of(stop: Callable[[], Awaitable[None]]) -> Exception | None:
 
 def _type_of(family: Family) -> str:
     """The name of its definition."""
-    return f"{family.main.rpartition('/')[2]}.{family.group}"
+    group, plural = group_and_plural(family.main)
+    return f"{plural}.{group}"
 
 
 def _is_established(types: list[Object], name: str) -> bool:

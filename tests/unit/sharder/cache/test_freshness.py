@@ -112,6 +112,17 @@ async def knowing(stage: Stage) -> AsyncIterator[RingCache]:
         yield cache
 
 
+@asynccontextmanager
+async def known_for_a_minute(clock: VirtualClock) -> AsyncIterator[tuple[Stage, Mute, RingCache]]:
+    """A ring with one shard, all of which a cache knows."""
+    stage, api = staged(clock)
+    stage.start("one")
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.warm)
+        await stage.pass_time(60)
+        yield stage, api, cache
+
+
 def told(records: Iterable[logging.LogRecord], what: str, field: str) -> list[str]:
     """What the lines about lists that are made anew say in a field."""
     message = f"{what} are not what their watch shows; listing them anew"
@@ -137,11 +148,7 @@ def is_edited(cache: RingCache, number: str) -> bool:
 async def test_rings_are_listed_anew_also_where_their_initial_events_do_not_come_any_more(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stage, api = staged(clock)
-    stage.start("one")
-    async with knowing(stage) as cache:
-        await stage.until(lambda: cache.warm)
-        await stage.pass_time(60)
+    async with known_for_a_minute(clock) as (stage, api, cache):
         api.mute.add(CLUSTERRINGS)
         for number in ("1", "2", "3"):
             stage.server.patch(CLUSTERRINGS, RING, None, {"metadata": {"labels": {"edited": number}}})
@@ -158,11 +165,7 @@ def names_in(cache: RingCache) -> set[str]:
 async def test_leases_are_listed_anew_also_where_their_initial_events_do_not_come_any_more(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stage, api = staged(clock)
-    stage.start("one")
-    async with knowing(stage) as cache:
-        await stage.until(lambda: cache.warm)
-        await stage.pass_time(60)
+    async with known_for_a_minute(clock) as (stage, api, cache):
         api.mute.add(LEASES)
         stage.create(LEASES, lease(clock, HIDDEN), SHARDS)
         await stage.until(lambda: HIDDEN in names_in(cache), seconds=LISTING_SECONDS)
@@ -257,11 +260,7 @@ async def test_who_begins_to_lead_after_it_was_cut_off_waits_until_it_has_heard_
 )
 @in_virtual_time
 async def test_what_is_unheard_says_whether_lists_are_answered(clock: VirtualClock, lists: bool, why: str) -> None:
-    stage, api = staged(clock)
-    stage.start("one")
-    async with knowing(stage) as cache:
-        await stage.until(lambda: cache.warm)
-        await stage.pass_time(60)
+    async with known_for_a_minute(clock) as (stage, api, cache):
         api.mute.add(LEASES)
         api.held_back_seconds, api.pages_come = 600.0, lists
         await stage.until(lambda: bool(cache.unheard), seconds=300)

@@ -233,16 +233,22 @@ async def test_what_a_drain_waits_for_is_named(clock: VirtualClock, caplog: pyte
     await end(giving, daemon)
 
 
+async def drained_with(rig: Rig, kept: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """An object with kopf's finalizer that drains while this is kept of a patch, and what kopf remembers of it."""
+    await rig.event("ADDED", rig.secret(finalizers=["example.com/kopf"]))
+    drained: Any = rig.change(drain="true")
+    memory = await rig.memories.recall(drained)
+    memory.remaining_patch = Patch(fns=[kept])
+    return drained, memory
+
+
 @pytest.mark.parametrize("failure", [None, FenceClosed("the lease has run out")])
 @in_virtual_time
 async def test_what_kopf_has_kept_of_a_patch_is_applied_before_the_object_is_given_away(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, failure: Exception | None
 ) -> None:
     rig = Rig(clock)
-    await rig.event("ADDED", rig.secret(finalizers=["example.com/kopf"]))
-    drained = rig.change(drain="true")
-    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
-    memory.remaining_patch = Patch(fns=[lambda body: body["metadata"].pop("finalizers")])  # type: ignore[list-item]
+    drained, _ = await drained_with(rig, lambda body: body["metadata"].pop("finalizers"))
 
     async def apply(*, body: Any, patch: Patch, **_: Any) -> tuple[str, None]:
         if failure is not None:
@@ -272,10 +278,7 @@ async def test_what_no_api_server_takes_of_a_patch_holds_up_no_drain(
 ) -> None:
     """As where a policy is against it (422), or where all of it is pruned: no newer object is to come then."""
     rig = Rig(clock)
-    await rig.event("ADDED", rig.secret())
-    drained = rig.change(drain="true")
-    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
-    memory.remaining_patch = Patch(fns=[annotate])
+    drained, _ = await drained_with(rig, annotate)
 
     async def apply(*, body: Any, patch: Patch, **_: Any) -> tuple[str | None, Patch | None]:
         return (None, Patch(fns=patch.fns)) if refused else (body["metadata"]["resourceVersion"], None)
@@ -290,10 +293,7 @@ async def test_what_met_a_newer_object_again_is_kept_for_that_one(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Rig(clock)
-    await rig.event("ADDED", rig.secret())
-    drained = rig.change(drain="true")
-    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
-    memory.remaining_patch = Patch(fns=[annotate])
+    drained, memory = await drained_with(rig, annotate)
     rig.server.patch(SECRETS, "mine", "default", {"metadata": {"annotations": {"a": "b"}}})
 
     async def refuse(*, patch: Patch, **_: Any) -> tuple[None, Patch]:
@@ -308,11 +308,8 @@ async def test_what_met_a_newer_object_again_is_kept_for_that_one(
 @in_virtual_time
 async def test_what_fails_in_a_handlers_own_patch_ends_no_operator(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    await rig.event("ADDED", rig.secret(finalizers=["example.com/kopf"]))
-    drained = rig.change(drain="true")
-    memory = await rig.memories.recall(drained)  # type: ignore[arg-type]
-    memory.remaining_patch = Patch(
-        fns=[lambda body: body["metadata"]["finalizers"].remove("of somebody who has removed it")]
+    drained, _ = await drained_with(
+        rig, lambda body: body["metadata"]["finalizers"].remove("of somebody who has removed it")
     )
     await rig.event("MODIFIED", drained)
     assert rig.labels() == {}

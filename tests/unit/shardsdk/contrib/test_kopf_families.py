@@ -26,6 +26,15 @@ def child_of(rig: Rig, owner: dict[str, Any] | None, name: str = "child") -> dic
     return rig.server.create(CONFIGMAPS, {"metadata": metadata})
 
 
+async def shown_family(rig: Rig, **owners: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A secret with a config map that it controls, both of this shard, and both were shown; `owners` are metadata."""
+    owner = rig.secret(**owners)
+    child = child_of(rig, owner)
+    await rig.event("ADDED", owner)
+    await rig.event("ADDED", child, CHILDREN)
+    return owner, child
+
+
 def reference_to(owner: dict[str, Any], kind: str = "Secret") -> dict[str, Any]:
     metadata = owner["metadata"]
     return {"apiVersion": "v1", "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True}
@@ -66,10 +75,7 @@ async def test_a_drain_waits_for_the_handlers_of_controlled_objects(clock: Virtu
 @in_virtual_time
 async def test_a_drain_ends_the_daemons_of_controlled_objects(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    owner = rig.secret()
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    _, child = await shown_family(rig)
     daemon = await rig.daemon(child, lasts=30.0)
     giving = go(rig.event("MODIFIED", rig.change(drain="true")))
     await clock.sleep(29)
@@ -82,10 +88,7 @@ async def test_a_drain_ends_the_daemons_of_controlled_objects(clock: VirtualCloc
 @in_virtual_time
 async def test_a_daemon_of_a_controlled_object_is_cancelled_at_the_limit(clock: VirtualClock) -> None:
     rig = Rig(clock, drain_timeout_seconds=5.0)
-    owner = rig.secret()
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    _, child = await shown_family(rig)
     daemon = await rig.daemon(child, lasts=1000.0)
     await rig.event("MODIFIED", rig.change(drain="true"))
     assert daemon.cancelled()
@@ -202,10 +205,7 @@ async def test_nothing_begins_by_a_version_that_lags_behind_where_another_shard_
 @in_virtual_time
 async def test_an_event_of_a_controlled_object_waits_for_the_end_of_the_drain(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    owner = rig.secret()
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    owner, _ = await shown_family(rig)
     daemon = await rig.daemon(owner, lasts=100.0)
     giving = go(rig.event("MODIFIED", rig.change(drain="true")))
     await clock.sleep(1)
@@ -222,10 +222,7 @@ async def test_an_event_of_a_controlled_object_waits_for_the_end_of_the_drain(cl
 @in_virtual_time
 async def test_a_controlled_object_is_left_to_the_shard_that_gets_its_owner(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    owner = rig.secret()
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    owner, _ = await shown_family(rig)
     drained = rig.change(drain="true")
     await rig.event("MODIFIED", drained)
     await rig.event("DELETED", drained)

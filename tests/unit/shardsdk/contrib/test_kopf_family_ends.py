@@ -10,7 +10,7 @@ from shardsdk.errors import ConnectionFailed, NotServed
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS
-from tests.unit.shardsdk.contrib.test_kopf_families import LATER_VERSION, change_child, child_of, end, go
+from tests.unit.shardsdk.contrib.test_kopf_families import LATER_VERSION, change_child, child_of, end, go, shown_family
 from tests.unit.shardsdk.contrib.test_kopf_gate import CHILDREN, HANDLED, Indexed, Rig
 
 # -- endings -------------------------------------------------------------------------
@@ -41,10 +41,7 @@ async def test_the_end_of_a_controlled_object_is_told_while_its_owner_is_here(cl
 @in_virtual_time
 async def test_children_of_a_deleted_owner_are_worked_on_to_their_end(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    owner = rig.secret()
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    owner, child = await shown_family(rig)
     rig.server.delete(SECRETS, "mine", "default")
     await rig.event("DELETED", owner)
     await rig.event("MODIFIED", change_child(rig, annotations={"a": "b"}), CHILDREN)
@@ -141,10 +138,7 @@ async def test_what_is_deleted_has_not_ended_when_it_leaves_by_an_acknowledgemen
     clock: VirtualClock,
 ) -> None:
     rig = Rig(clock)
-    owner = rig.secret(finalizers=["example.com/kopf"])
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    await shown_family(rig, finalizers=["example.com/kopf"])
     rig.server.delete(SECRETS, "mine", "default")
     drained = rig.change(drain="true")
     assert drained["metadata"]["deletionTimestamp"]
@@ -167,10 +161,7 @@ async def test_what_is_deleted_has_not_ended_when_it_leaves_by_an_acknowledgemen
 @in_virtual_time
 async def test_no_daemon_outlives_the_end_of_its_object(clock: VirtualClock) -> None:
     rig = Rig(clock)
-    owner = rig.secret()
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    _, child = await shown_family(rig)
     daemon = await rig.daemon(child, lasts=10.0)
     rig.server.delete(CONFIGMAPS, "child", "default")
     ending = go(rig.event("DELETED", child, CHILDREN))
@@ -209,10 +200,7 @@ async def test_what_waits_does_not_keep_the_handlers_of_others_from_being_called
 @in_virtual_time
 async def test_what_leaves_with_its_owner_is_expected(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(clock)
-    owner = rig.secret()
-    child = child_of(rig, owner)
-    await rig.event("ADDED", owner)
-    await rig.event("ADDED", child, CHILDREN)
+    owner, _ = await shown_family(rig)
     await rig.event("MODIFIED", rig.change(drain="true"))
     await rig.event("DELETED", owner)
     await rig.event("DELETED", change_child(rig, labels={RING.shard: "shard-2"}), CHILDREN)
