@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from sharder.core.ringspec import LetGo, Role, Subject
+from sharder.core.keys import resource_key
+from sharder.core.ringspec import LetGo, ResolvedMain, Role, Subject
 from shardsdk.protocol.objects import PartialObject, Resource, SlimMeta, SlimObject
 
 
@@ -114,6 +115,17 @@ class RingResource(msgspec.Struct, frozen=True, cache_hash=True):
     def identity(self) -> tuple[Resource, Role, Resource, bool, bool]:
         """What stays the same while the rest of the ring is edited."""
         return self.subject.resource, self.subject.role, self.subject.main.resource, self.removed, self.was_main
+
+
+def controls(main: ResolvedMain, owner: SlimMeta, child: RingResource, meta: SlimMeta) -> bool:
+    """Whether `owner`, an object of `main`, controls this child.
+
+    Its uid alone does not say so: an API server takes any in a reference, from whoever may write in some namespace.
+    """
+    reference = meta.controller
+    if reference is None or reference.uid != owner.uid:
+        return False
+    return child.subject.key_of(meta) == resource_key(main.resource, owner.namespace, owner.name)
 
 
 class ItemKey(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.lists import read_all
-from sharder.backlog.objects import ItemKey, RingResource
+from sharder.backlog.objects import ItemKey, RingResource, controls
 from sharder.backlog.scope import RingScope
 from sharder.core.ringspec import ResolvedMain, Role
 from shardsdk.kube.api import Api
@@ -58,8 +58,9 @@ async def read_children(
     found: dict[str, dict[tuple[RingResource, str, str], SlimMeta]] = {uid: {} for uid in by_uid}
     async for child, meta in _read(api, scope, main, selector, namespaces, busy=busy):
         reference = meta.controller
-        if reference is not None and reference.uid in found:
-            found[reference.uid][child, meta.namespace, meta.name] = meta
+        family = by_uid.get(reference.uid) if reference is not None else None
+        if family is not None and controls(main, family.meta, child, meta):
+            found[family.meta.uid][child, meta.namespace, meta.name] = meta
     for uid, family in by_uid.items():
         family.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sharder.backlog.objects import RingResource
+from sharder.backlog.objects import RingResource, controls
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.keys import resource_key
 from sharder.core.membership import Membership
@@ -179,7 +179,8 @@ class Families:
         One kind that cannot be watched, or has too many, hides no other.
         """
         watches = [(child, watch) for child, watch in self._of(main) if watch is not None]
-        return [(child, obj.metadata) for child, watch in watches for obj in watch.store.by_index(_BY_OWNER, owner.uid)]
+        found = ((child, each) for child, watch in watches for each in watch.store.by_index(_BY_OWNER, owner.uid))
+        return [(child, obj.metadata) for child, obj in found if controls(main, owner, child, obj.metadata)]
 
     async def is_complete(self, main: ResolvedMain, since: float) -> bool:
         """Whether all that was made before `since` (monotonic) has been shown; waits while that may be proven."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.backlog import REFUSED_SECONDS, Backlog
-from sharder.backlog.objects import ItemKey, RingResource, slim
+from sharder.backlog.objects import ItemKey, RingResource, controls, slim
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.handover import Facts, Phase, Step, after, begin, choose_target, next_step
 from sharder.core.keys import resource_key
@@ -395,4 +395,4 @@ class Handovers:
         if found is None:
             return None
         now: SlimMeta = slim(found).metadata
-        return now if now.controller is not None and now.controller.uid == family.meta.uid else None
+        return now if controls(family.resource.subject.main, family.meta, child, now) else None

@@ -47,6 +47,15 @@ def owner_of(thing: object, main: Resource) -> Request | None:
     return Request(metadata.namespace if main.namespaced else "", reference.name)
 
 
+def is_controlled(thing: object, main: Resource, owner: Request, uid: str) -> bool:
+    """Whether the object `owner` of `main`, which has this uid, controls `thing`.
+
+    Its uid alone does not say so: an API server takes any in a reference, from whoever may write in some namespace.
+    """
+    controller = metadata_of(thing).controller
+    return controller is not None and controller.uid == uid and owner_of(thing, main) == owner
+
+
 def controller_reference(main: Resource, owner: ObjectMeta) -> dict[str, Any]:
     """The entry of a child's `metadata.ownerReferences` that makes `owner` its controller."""
     return {

@@ -30,7 +30,7 @@ from shardsdk.errors import ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
-from shardsdk.protocol.objects import Resource
+from shardsdk.protocol.objects import GroupResource, Resource
 from shardsdk.protocol.verdict import Verdict, judge
 
 log: Final = logger_of(__name__)
@@ -158,7 +158,8 @@ class Families:
         self._main = tuple(main)
         self._clock = clock
         self._asking = asyncio.Semaphore(CONCURRENT_QUESTIONS)
-        self._families: dict[str, Family] = {}
+        #: By name as well: a child is believed what it says of its owner's uid in its own namespace alone.
+        self._families: dict[tuple[GroupResource, Request, str], Family] = {}
         #: The family of each child, by its uid.
         self._of: dict[str, Family] = {}
 
@@ -198,7 +199,7 @@ class Families:
     def tidy(self, family: Family) -> None:
         """Forget a family of which nothing is left here."""
         if family.ended:
-            self._families.pop(family.uid, None)
+            self._families.pop((family.main.group_resource, family.request, family.uid), None)
 
     def judge(self, labels: Mapping[str, str] | None) -> Whose:
         """Where a main object is, by its labels."""
@@ -240,10 +241,11 @@ class Families:
             family.correct(seen, int(found.metadata.resource_version), self.judge(found.metadata.labels))
 
     def _get(self, main: Resource, request: Request, uid: str) -> Family:
-        family = self._families.get(uid)
+        who = main.group_resource, request, uid
+        family = self._families.get(who)
         if family is None:
             ask_at = self._clock.monotonic() + ASK_SECONDS[0]
-            family = self._families[uid] = Family(main, request, uid, ask_at)
+            family = self._families[who] = Family(main, request, uid, ask_at)
         return family
 
 

@@ -32,14 +32,14 @@ from random import Random
 from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.objects import Request, is_at_least, metadata_of, request_of
+from shardsdk.cache.objects import Request, is_at_least, metadata_of, owner_of, request_of
 from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
-from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject
+from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
 from shardsdk.queueing.queue import Priority
 from shardsdk.reconcile.childlists import LateLists, ListPauses
 from shardsdk.reconcile.state import Arrival, Awaited, Child, ChildEvent, Children, ObjectState, ObjectStates
@@ -63,7 +63,7 @@ class Barrier:
     waits for our own writes, `on_list` counts lists.  With `hands_over` False
     nobody else works on owners: one waits only when a write for it is in doubt.
     `unassigned(cache)` selects the children that no shard has yet (`None`: they
-    are not looked for), `is_ours(child)` whether its owner is on this shard.
+    are not looked for), `is_ours(child)` whether its owner, an object of `main`, is on this shard.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Barrier:
         rng: Random,
         hands_over: bool = True,
         unassigned: Callable[[Cache[Any]], Selector | None] = lambda cache: None,
+        main: Resource,
         is_ours: Callable[[PartialObject], bool] = lambda child: False,
         on_list: Callable[[], None] | None = None,
         states: ObjectStates | None = None,
@@ -88,6 +89,7 @@ class Barrier:
         self._backoff = Backoff(rng)
         self._on_list = on_list
         self._unassigned = unassigned
+        self._main = main
         self._is_ours = is_ours
         #: Resources of which a list has found no unassigned children of this shard's owners.
         self._assigned: set[GroupResource] = set()
@@ -258,7 +260,7 @@ class Barrier:
             with self._late.listing(cache.resource.group_resource):
                 # In this order: what is labelled meanwhile is in both lists, and not in none.
                 listed += await self._list_unassigned(cache, owners, since)
-                listed += await _list_children(cache, owners)
+                listed += await _list_children(cache, owners, self._main)
         self._unassigned_since = since
         self._conclude(batch, listed)
         return self._clock.monotonic() - begun
@@ -274,8 +276,7 @@ class Barrier:
         any_of_ours = False
         async for page in cache.stream(PartialObject, selector):
             for child in page:
-                controller = child.metadata.controller
-                owner = None if controller is None else owners.get(controller.uid)
+                owner = _owner_among(owners, child, self._main)
                 if owner is None and not self._is_ours(child):
                     continue
                 if self._is_given_up(child.metadata, since):
@@ -331,13 +332,19 @@ def _after(version: str) -> str:
     return str(int(version) + 1) if version.isdecimal() else version
 
 
-async def _list_children(cache: Cache[Any], owners: Mapping[str, Request]) -> list[_Listed]:
+def _owner_among(owners: Mapping[str, Request], child: PartialObject, main: Resource) -> Request | None:
+    """Which of `owners` (by uid) controls a child; `None`: none of them."""
+    controller = child.metadata.controller
+    owner = None if controller is None else owners.get(controller.uid)
+    return owner if owner is not None and owner_of(child, main) == owner else None
+
+
+async def _list_children(cache: Cache[Any], owners: Mapping[str, Request], main: Resource) -> list[_Listed]:
     """The children of `owners` (by uid) that the cache does not have yet.  Raises: whatever a list may raise."""
     listed: list[_Listed] = []
     async for page in cache.stream(PartialObject):
         for child in page:
-            controller = child.metadata.controller
-            owner = None if controller is None else owners.get(controller.uid)
+            owner = _owner_among(owners, child, main)
             if owner is None:
                 continue
             found = _Listed(owner, cache, request_of(child), child.metadata.resource_version)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import Identity
-from shardsdk.cache.objects import Request, controller_reference, request_of
+from shardsdk.cache.objects import Request, controller_reference, is_controlled, request_of
 from shardsdk.errors import ConfigurationError, LeaseLost, NotFound, NotServed, ShardingError
 from shardsdk.events.recorder import EventRecorder, EventType, Regarding
 from shardsdk.kinds import Kind, resource_of
@@ -164,8 +164,9 @@ class Context(Generic[T]):
         Raises: ConfigurationError when the controller does not own that kind.
         """
         cache = owned_cache(self._caches, kind, self.controller, self.main)
+        who = self.main, self.request, self.metadata.uid
         found: list[Any] = self._loop.read(lambda: cache.controlled_by(self.metadata.uid))
-        return found
+        return [each for each in found if is_controlled(each, *who)]
 
     @overload
     def child(self, kind: type[K], name: str = "") -> K | None: ...

@@ -168,6 +168,7 @@ class Controller(Generic[T]):
             rng=self._rng,
             hands_over=self._resource.shard is not None,
             unassigned=unassigned,
+            main=self._cache.resource,
             is_ours=lambda child: self._cache.metadata(owner_of(child, self._cache.resource) or _NOBODY) is not None,
             on_list=self._count_list,
             states=self._states,

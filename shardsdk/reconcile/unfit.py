@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.objects import Request
+from shardsdk.cache.objects import Request, is_controlled
 from shardsdk.events.recorder import EventRecorder, EventType, Regarding
 from shardsdk.kube.api import Unfit
 from shardsdk.kube.mirror import Delta, EventKind
@@ -55,7 +55,9 @@ class UnfitObjects:
         """The children that cannot be shown, each with its cache; of one that is being deleted they do not count."""
         if metadata.deletion_timestamp is not None:
             return []
-        return [(cache, each) for cache in self._children for each in cache.unfit_children(metadata.uid).values()]
+        named = [(cache, each) for cache in self._children for each in cache.unfit_children(metadata.uid).values()]
+        who = Request(metadata.namespace, metadata.name), metadata.uid
+        return [pair for pair in named if is_controlled(PartialObject(pair[1].metadata), self._main, *who)]
 
     def hold_back(self, owner: Request, metadata: ObjectMeta) -> None:
         """`owner` is not reconciled for them: tell people, once for what they are now."""

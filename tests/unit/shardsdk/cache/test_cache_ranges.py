@@ -18,7 +18,7 @@ from shardsdk.reconcile.barrier import Barrier
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS
+from tests.shard_rig import CONFIGMAPS, SECRETS
 
 #: Long enough for every list and pause but one that is held.
 SOON = 5.0
@@ -168,7 +168,9 @@ async def test_an_owner_passes_while_the_cache_has_its_children_and_at_no_other_
     """Whoever reconciled it then would make them a second time."""
     gaining, owner = Gaining(clock), Request("new", "a")
     settle, woken = gaining.api.writes_settled, list[Request]()
-    barrier = Barrier([gaining.cache], wake=lambda who, _: woken.append(who), settle=settle, clock=clock, rng=Random(2))
+    barrier = Barrier(
+        [gaining.cache], main=SECRETS, wake=lambda who, _: woken.append(who), settle=settle, clock=clock, rng=Random(2)
+    )
     task = asyncio.create_task(barrier.run())
     async with gaining.begun():
         gaining.api.breaks.set()

@@ -1,0 +1,59 @@
+"""An object of another namespace that names an owner by its uid is no child of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardsdk.protocol.objects import PartialObject
+from shardsdk.reconcile.context import Context
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
+from tests.unit.shardsdk.reconcile.test_unfit import BAD, TYPED_CHILDREN
+
+
+def pretend(rig: Rig, owner: str, *, shard: str | None, kind: str = "Secret", **more: Any) -> None:
+    """A config map called as its owner, in a namespace of somebody else."""
+    child = rig.child(owner, "mine")
+    rig.server.delete(CONFIGMAPS, "mine", "default")
+    [reference] = child["metadata"]["ownerReferences"]
+    metadata = {
+        "name": owner, "namespace": "another", "labels": {} if shard is None else {RING.shard: shard},
+        "ownerReferences": [{**reference, "kind": kind}],
+    }  # fmt: skip
+    rig.server.create(CONFIGMAPS, {"metadata": metadata, **more})
+
+
+@in_virtual_time
+async def test_it_is_not_among_the_owners_children(clock: VirtualClock) -> None:
+    rig, found = Rig(clock), list[Any]()
+    rig.secret("owner", shard="shard-2")
+    pretend(rig, "owner", shard="shard-1")
+
+    async def look(context: Context[PartialObject]) -> None:
+        found.extend([*context.children(CONFIGMAPS), context.child(CONFIGMAPS)])
+
+    async with rig.shard(look):
+        await clock.sleep(5)
+        rig.relabel(SECRETS, "owner", shard="shard-1")
+        await clock.sleep(5)
+    assert found == [None]
+
+
+@in_virtual_time
+async def test_the_owner_does_not_wait_for_its_label(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner")
+    pretend(rig, "owner", shard=None, kind="Something")
+    async with rig.shard(listed=True):
+        await clock.sleep(60)
+    assert rig.reconciled == ["owner"]
+
+
+@in_virtual_time
+async def test_it_may_be_unreadable(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    rig.secret("owner")
+    pretend(rig, "owner", shard="shard-1", **BAD)
+    async with rig.shard(models=TYPED_CHILDREN):
+        await clock.sleep(60)
+    assert rig.reconciled == ["owner"]
