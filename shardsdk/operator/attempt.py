@@ -274,8 +274,13 @@ class Attempts(Generic[K]):
             cache.listen(partial(self._on_change, context.judge))
 
     def _on_change(self, judge: Callable[[object], Verdict], delta: Delta[Any]) -> None:
-        """Whoever has the object next may reconcile it: already its drain ends what is remembered, as of applies."""
-        if delta.kind is EventKind.DELETED or judge(delta.object) is not Verdict.RECONCILE:
+        """Whoever has the object next may reconcile it: already its drain ends what is remembered, as of applies.
+
+        So does what is shown next after a drain: a reconcile that ran then may have failed after it, and that the
+        object has left, and is back, no event need tell.
+        """
+        versions = [each for each in (delta.object, delta.old) if each is not None]
+        if delta.kind is EventKind.DELETED or any(judge(each) is not Verdict.RECONCILE for each in versions):
             self._failures.let_go(metadata_of(delta.object).uid)
 
     def _lasts(self, context: Context[K], error: BaseException) -> bool:

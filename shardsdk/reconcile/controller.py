@@ -1,15 +1,13 @@
 """Controller: has objects reconciled as its caches and sources say, each when it may be and not before.
 
-The story of one object: it appears in the cache (shardsdk/reconcile/handlers.py),
-of a shard's waits at the barrier until its children are known, comes out of the
-queue, passes the guard (`_admit`, which asks `explain.GATE`), is reconciled; a
-drain label appears, the resource gives it away; it leaves the cache.
+The story of one object: it appears in the cache (shardsdk/reconcile/handlers.py), of a shard's waits at the barrier
+until its children are known, comes out of the queue, passes the guard (`_admit`, which asks `explain.GATE`), is
+reconciled; a drain label appears, the resource gives it away; it leaves the cache.
 
-Guarantees, each with its test in tests/unit/shardsdk/reconcile/test_sharded.py: the guard looks at
-the freshest cached object in the same turn of the event loop in which the
-user's function begins; nothing begins without a lease; an object that goes away
-unasked takes its reconcile with it; an object that cannot be read, or a child
-that cannot, holds up nobody but itself and its owner (tests/unit/shardsdk/reconcile/test_unfit.py).
+Guarantees, each with its test in tests/unit/shardsdk/reconcile/test_sharded.py: the guard looks at the freshest cached
+object in the same turn of the event loop in which the user's function begins; nothing begins without a lease; an object
+that goes away unasked takes its reconcile with it; an object that cannot be read, or a child that cannot, holds up
+nobody but itself and its owner (tests/unit/shardsdk/reconcile/test_unfit.py).
 
 Of leases and drains it knows what its resource says (shardsdk/reconcile/mainresource.py).
 """
@@ -275,20 +273,22 @@ class Controller(Generic[T]):
                         self._forget_applied(request, metadata.uid)
         except BaseException as error:
             self._rounds.ended(request, ())
-            # Of an object that went meanwhile nobody would ever take it back.
-            now = self._cache.peek(request)
-            there = now is not None and metadata_of(now).uid == metadata.uid
             meant = meant_by(error)
             waits_for = meant.waits_for if isinstance(meant, TerminalError) else TerminalError.waits_for
-            self._states.note_error(request, describe(error) if there else "", waits_for)
+            self._note_error(request, metadata.uid, Waiting(describe(error), waits_for))
             raise
-        ended = outcome if isinstance(outcome, Waiting) else Waiting()
-        self._states.note_error(request, ended.error, ended.waits_for)
+        self._note_error(request, metadata.uid, outcome if isinstance(outcome, Waiting) else Waiting())
         if context.applied is not None:
             context.applied.keep_named()
         outcome = context.requeued if outcome is None or isinstance(outcome, Done) else outcome
         self._rounds.ended(request, () if is_soon(outcome) else notes.versions)
         return outcome
+
+    def _note_error(self, request: Request, uid: str, ended: Waiting) -> None:
+        # Of an object that went meanwhile nobody would ever take it back.
+        thing = self._cache.peek(request)
+        there = thing is not None and metadata_of(thing).uid == uid
+        self._states.note_error(request, ended.error if there else "", ended.waits_for)
 
     def _admit(self, request: Request) -> T | Waiting | None:
         """The guard: the freshest cached object, if it may be reconciled now; `None`: not by us.

@@ -20,7 +20,7 @@ from typing import Any, Final
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity, facts_of
 from shardsdk.cache.objects import Request, metadata_of, request_of
-from shardsdk.kube.api import Api
+from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
 from shardsdk.logs import logger_of
@@ -71,14 +71,22 @@ class Departures:
             asked_max_seconds=RETRY.max_seconds,
         )
         cache.listen(self._observe)
+        cache.listen_unfit(self._observe_unfit)
 
     async def run(self) -> None:
         """Ask until cancelled."""
         await self._workers.run()
 
     def _observe(self, delta: Delta[Any]) -> None:
-        request, metadata = request_of(delta.object), metadata_of(delta.object)
-        if delta.kind is EventKind.DELETED and metadata.deletion_timestamp is not None and self._inflight.busy(request):
+        if delta.kind is EventKind.DELETED:
+            self._left(request_of(delta.object), metadata_of(delta.object))
+
+    def _observe_unfit(self, unfit: Unfit, _: Unfit | None) -> None:
+        if unfit.gone:
+            self._left(request_of(PartialObject(unfit.metadata)), unfit.metadata)
+
+    def _left(self, request: Request, metadata: ObjectMeta) -> None:
+        if metadata.deletion_timestamp is not None and self._inflight.busy(request):
             self._queue.add(request)
 
     async def _ask(self, request: Request) -> None:

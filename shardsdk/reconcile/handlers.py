@@ -120,7 +120,8 @@ class Handlers(Generic[T]):
         given_back = delta.old is not None and self._resource.judge(delta.old) is not Verdict.RECONCILE
         if not (given_back or self._is_worth_a_reconcile(delta)):
             return
-        if delta.kind is EventKind.ADDED and self._resource.shard is not None:
+        # One that is given back may have been away unseen, since its children were listed last.
+        if (given_back or delta.kind is EventKind.ADDED) and self._resource.shard is not None:
             self._barrier.arrived(request, metadata_of(delta.object).uid, priority)
         self._rounds.heard(request, self._cache.resource, delta)
         self._queue.add(request, priority)
@@ -145,6 +146,10 @@ class Handlers(Generic[T]):
         known = self._cache.metadata(request)
         if known is not None and known.uid == metadata.uid:
             return  # it is there, and this shard's; it cannot be read any more
+        self._end(request, metadata)
+
+    def _end(self, request: Request, metadata: ObjectMeta) -> None:
+        """End the reconcile of an object that has left, and was `metadata` then."""
         # What was not being deleted went away unasked, or without finalizers; of what was, the resource finds out.
         if metadata.deletion_timestamp is None and self._cancel(request):
             log.warning(
@@ -165,7 +170,10 @@ class Handlers(Generic[T]):
                 self._queue.add(owner, priority)
 
     def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
-        """A main object cannot be read.  It has left the cache."""
+        """A main object cannot be read, and has left the cache; or one that could not be read has gone."""
+        if before is not None and (unfit.gone or unfit.metadata.uid != before.metadata.uid):
+            last = unfit.metadata if unfit.gone else before.metadata
+            self._end(Request(last.namespace, last.name), last)
         if unfit.error and not unfit.gone:
             self._unfit.tell(unfit)
 
