@@ -96,6 +96,10 @@ class FilteredInformer:
         """The shards that the objects are labelled with."""
         return {shard for each in self._reflectors for shard in each.store.index_values(_BY_SHARD)}
 
+    def first_of(self, shard: str, most: int) -> list[SlimObject]:
+        """Some of the objects labelled with `shard`, `most` from each watch at most."""
+        return [obj for each in self._reflectors for obj in each.store.first(_BY_SHARD, shard, most)]
+
     def of_shard(self, shard: str) -> list[SlimObject]:
         """The objects labelled with `shard`."""
         return [obj for each in self._reflectors for obj in each.store.by_index(_BY_SHARD, shard)]

@@ -80,12 +80,16 @@ class ObservedLease(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class VanishedLease:
-    """A lease that is not there any more; `held`: for how long it counts as held nevertheless."""
+    """A lease that is not there any more; `held`: for how long it counts as held nevertheless.
+
+    `placeholder`: no shard had it, the sharder had made it for a name.
+    """
 
     namespace: str
     name: str
     held: Span
     history: History
+    placeholder: bool = False
 
 
 class Known(Enum):
@@ -164,7 +168,8 @@ def observe(
 def vanish(known: ObservedLease, last: Lease | None, now: float) -> VanishedLease:
     """What is remembered of a lease that is found deleted at `now`; `last` is it as it was then (`None`: unseen)."""
     meta = known.lease.metadata
-    return VanishedLease(meta.namespace, meta.name, _carried_over(known, last, now), known.history)
+    held = _carried_over(known, last, now)
+    return VanishedLease(meta.namespace, meta.name, held, known.history, known.lease.placeholder)
 
 
 def says(lease: Lease) -> Says:

@@ -198,7 +198,7 @@ class LabelAssignment:
             )  # fmt: skip
             self._keeping = asyncio.create_task(self._guard(backlog.run))
             backlog.when_changed.append(self._tell_changed)
-            self._takeover.set_work(backlog)
+            self._takeover.set_work(backlog, backlog.namespaces_of)
             self._unfollow = backlog.subscribe(StrandedHandler(backlog, self._takeover))
             known: dict[int, Expectations] = {}
         else:

@@ -1,11 +1,9 @@
 """Leader's part: the state of every lease of one ring's shards, and taking over the leases of the dead.
 
-Does: classify leases, label them with their state, acquire the leases of shards
-that are gone before anything moves, renew them meanwhile, give them back, and
-delete what is orphaned.  `decide_takeover` decides; this obeys.
+Does: classify leases, label them with their state, acquire the leases of shards that are gone before anything moves,
+renew them meanwhile, give them back, and delete what is orphaned.  `decide_takeover` decides; this obeys.
 
-Refuses: to move objects (see placement), and to act on a lease it has not seen
-in the version that it writes against.
+Refuses: to move objects (see placement), and to act on a lease it has not seen in the version that it writes against.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from sharder.takeover.facts import (
 )
 from sharder.takeover.fences import CommitProof, JointHold, ShardHold, join
 from sharder.takeover.lease_client import LeaseWriter
-from sharder.takeover.placeholders import Placeholders
+from sharder.takeover.placeholders import CROWDED_SECONDS, Placeholders, Where, nowhere
 from sharder.takeover.records import Record, Records
 from sharder.takeover.states import ShardStates
 from sharder.takeover.turns import Turns
@@ -43,7 +41,7 @@ from shardsdk.kube.api import Api, Fence
 from shardsdk.kube.clock import Clock
 from shardsdk.protocol.labels import SHARDER_HOLDER
 from shardsdk.protocol.names import is_dns_subdomain
-from shardsdk.queueing.queue import RateLimit, WorkQueue
+from shardsdk.queueing.queue import Priority, RateLimit, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +90,7 @@ class TakeoverController:
             clock, name=f"takeover/{ring}", rate_limit=RateLimit(0.05, 5.0, None)
         )
         self._records = Records(clock)
-        self._placeholders = Placeholders(ring, self._writer, self._records, self._limits)
+        self._placeholders = Placeholders(ring, self._writer, self._records, self._limits, clock)
         self._states = ShardStates(proof, clock, self._judge)
         self._on_takeover = on_takeover
         self._work: WorkLeft | None = None
@@ -101,9 +99,9 @@ class TakeoverController:
         #: Told each shard whose objects may be taken away from now on.
         self.when_acquired: list[Callable[[str], None]] = []
 
-    def set_work(self, work: WorkLeft | None) -> None:
-        """Ask this one what shards have from now on; `None`: nobody knows."""
-        self._work = work
+    def set_work(self, work: WorkLeft | None, where: Where = nowhere) -> None:
+        """Ask this one what shards have from now on (`None`: nobody knows), and this in which namespaces."""
+        self._work, self._placeholders.where = work, where
 
     @property
     def membership(self) -> Membership:
@@ -303,6 +301,8 @@ class TakeoverController:
         match step.act:
             case Act.GIVE_BACK | Act.DELETE if self._turns.crowded:
                 self._queue.add_after(key, WRITE_AGAIN_SECONDS)
+            case Act.CREATE if self._placeholders.wait(snapshot, key[1]):
+                self._queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             case Act.RENEW if self._records.of(key).held:
                 if not await self._renew(key):
                     self._again(key)

@@ -7,30 +7,95 @@ Source: docs/decisions/0047-placeholders-say-what-they-are.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Final
 
 from sharder.cache.rings import RingSnapshot
 from sharder.core.takeover import Limits, hold_seconds
 from sharder.takeover.lease_client import CLOSED_SECONDS, LeaseWriter
-from sharder.takeover.records import Record, Records
+from sharder.takeover.records import NEVER, Record, Records
+from shardsdk.kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: Names that have placeholders for the objects of one namespace, about, before further ones wait.
+MAX_NAMES: Final = 64
+#: Before a name that has to wait is looked at again.
+CROWDED_SECONDS: Final = 10.0
+#: For so long what was counted counts, with what was made since.
+COUNTED_SECONDS: Final = 1.0
+#: Between two lines about one ring's crowds.
+TOLD_SECONDS: Final = 60.0
+
+
+#: The namespaces of objects that carry a name.
+Where = Callable[[str], frozenset[str]]
+
+
+def nowhere(_: str) -> frozenset[str]:
+    """Whoever assigns by other means than labels of objects lets nobody make names up."""
+    return frozenset()
 
 
 class Placeholders:
-    """Makes the placeholders of one ring through `writer`, and remembers its holds on them in `records`."""
+    """Makes the placeholders of one ring through `writer`, and remembers its holds on them in `records`.
 
-    def __init__(self, ring: str, writer: LeaseWriter, records: Records, limits: Limits) -> None:
+    Who may write objects in a namespace may label them with as many names as they like, and each Lease is one more that
+    is judged with all others: of those that are found `where` such objects are, few have one at a time.
+    Source: docs/decisions/0078-few-placeholders-for-one-namespace.md.
+    """
+
+    def __init__(self, ring: str, writer: LeaseWriter, records: Records, limits: Limits, clock: Clock) -> None:
         self._ring = ring
         self._writer = writer
         self._records = records
         self._limits = limits
+        self._clock = clock
+        self.where: Where = nowhere
+        #: Of each name that has a placeholder, where its objects are, or were as long as any were seen.
+        self._made_for: dict[str, frozenset[str]] = {}
+        self._names_in: Counter[str] = Counter()
+        self._counted_at = self._told_at = NEVER
 
     def lack(self, snapshot: RingSnapshot, shard: str) -> bool:
         """Whether a shard of this name might start, by what is seen, and find no lease that somebody holds."""
         return not all(map(self._writer.is_closed, _open_namespaces(snapshot, shard)))
 
+    def wait(self, snapshot: RingSnapshot, shard: str) -> bool:
+        """Whether there are so many where the objects of this name are that it waits; not if a shard has had it."""
+        places = self.where(shard)
+        if not places or not all(gone.placeholder for gone in snapshot.vanished_named(shard)):
+            return False
+        now = self._clock.monotonic()
+        if now - self._counted_at >= COUNTED_SECONDS:
+            self._count(snapshot)
+            self._counted_at = now
+        crowded = all(self._names_in[place] >= MAX_NAMES for place in places)
+        if crowded and now - self._told_at >= TOLD_SECONDS:
+            self._told_at = now
+            log.warning(
+                "objects of one namespace carry the names of very many shards that were never seen: they wait in turn",
+                extra={"ring": self._ring, "namespace": min(places), "shard": shard},
+            )
+        return crowded
+
+    def _count(self, snapshot: RingSnapshot) -> None:
+        names = {name for (_, name), seen in snapshot.leases.items() if seen.lease.placeholder}
+        names |= {key[1] for key in self._records if key not in snapshot.leases and self._records.of(key).held}
+        # What has none left is about to go, and counts as long as it is there.
+        self._made_for = {name: self.where(name) or self._made_for.get(name, frozenset()) for name in names}
+        self._names_in = Counter(chain.from_iterable(self._made_for.values()))
+
     async def create(self, snapshot: RingSnapshot, shard: str) -> bool:
         """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere."""
-        return await self._create(_open_namespaces(snapshot, shard), shard)
+        created = await self._create(_open_namespaces(snapshot, shard), shard)
+        if created and shard not in self._made_for:
+            self._made_for[shard] = self.where(shard)
+            self._names_in.update(self._made_for[shard])
+        return created
 
     async def complete(self, snapshot: RingSnapshot, shard: str) -> None:
         """Create what could not be created yet, and what lacks since the ring has shards in more namespaces."""

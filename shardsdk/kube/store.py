@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
@@ -64,6 +65,10 @@ class Store(Generic[T]):
         if (buckets := self._buckets.get(index)) is None:
             raise KeyError(f"no index of these objects is called {index!r}, only {', '.join(self._buckets) or 'none'}")
         return [self._objects[key] for key in buckets.get(value, ())]
+
+    def first(self, index: str, value: str, most: int) -> list[T]:
+        """Those of `by_index` that came first, `most` of them at most, however many there are."""
+        return [self._objects[key] for key in islice(self._buckets[index].get(value, ()), most)]
 
     def index_values(self, index: str) -> list[str]:
         """The values under which any object is found."""

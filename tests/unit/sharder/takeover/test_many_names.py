@@ -1,0 +1,106 @@
+"""Objects of one namespace that carry very many names that no shard ever had hold up nobody else."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sharder.takeover import placeholders
+from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
+from tests.unit.sharder.placement.stage import (
+    CHILDREN,
+    LABELS,
+    OWNERS,
+    SHARDS,
+    Stage,
+    leading,
+    make_stage,
+    names_on,
+    ring,
+    thing,
+)
+from tests.unit.sharder.placement.test_handover import Refusing
+
+FEW = 8
+MADE_UP = 5 * FEW
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are for one namespace, so that tests need few objects."""
+    monkeypatch.setattr(placeholders, "MAX_NAMES", FEW)
+
+
+def crowd(stage: Stage) -> None:
+    """Children of one owner, each on a shard of another name."""
+    owner = stage.create(OWNERS, thing("owner", shard="one"))
+    for number in range(MADE_UP):
+        stage.create(CHILDREN, thing(f"child-{number}", shard=f"made-up-{number}", owner=owner))
+
+
+def left(stage: Stage) -> int:
+    """Children that still carry such a name."""
+    return sum(str(stage.label(CHILDREN, f"child-{number}")).startswith("made-up") for number in range(MADE_UP))
+
+
+def made_up(stage: Stage) -> int:
+    """Leases of such names."""
+    return sum(each["metadata"]["name"].startswith("made-up") for each in stage.server.select(LEASES))
+
+
+@in_virtual_time
+async def test_few_leases_are_made_at_a_time_for_names_that_never_had_one(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make_stage(clock)
+    stage.set_up(ring(), "one", "two")
+    crowd(stage)
+    most = 0
+
+    def all_moved() -> bool:
+        nonlocal most
+        most = max(most, made_up(stage))
+        return not left(stage)
+
+    with caplog.at_level(logging.WARNING):
+        async with leading(stage):
+            await stage.until(all_moved, seconds=1200)
+            await stage.until(lambda: not made_up(stage))
+            for number in range(MADE_UP):
+                again = {"metadata": {"labels": {LABELS.shard: f"made-up-{number}"}}}
+                stage.server.patch(CHILDREN, f"child-{number}", "default", again)
+            assert left(stage) == MADE_UP
+            await stage.until(all_moved, seconds=1200)
+    assert FEW <= most <= FEW + 10, "as many more as are made at once"
+    told = [record for record in caplog.records if "names of very many shards" in record.message]
+    assert told
+    assert {vars(record)["namespace"] for record in told} == {"default"}
+
+
+@in_virtual_time
+async def test_a_crowd_that_stays_holds_up_no_other_namespace_and_no_name_that_a_shard_has_had(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Refusing)
+    stage.set_up(ring(), "one", "two")
+    crowd(stage)
+    assert isinstance(stage.api, Refusing)
+    stage.api.refused.update(f"child-{number}" for number in range(MADE_UP))
+    [late], [there] = names_on("two", "one", "two"), names_on("two", "one", "two", namespace="another")
+    async with leading(stage):
+        await stage.until(lambda: made_up(stage) >= FEW, seconds=100)
+        stage.create(OWNERS, thing(there, shard="restored"), "another")
+        await stage.until(lambda: stage.label(OWNERS, there, "another") == "two", seconds=60)
+        stage.start("three")
+        await stage.until(lambda: stage.holder("three") == "three")
+        stage.create(OWNERS, thing(late, shard="three"))
+        stage.crash("three")
+        stage.server.delete(LEASES, "three", SHARDS)
+        await stage.until(lambda: stage.label(OWNERS, late) == "two", seconds=60)
+        assert left(stage) == MADE_UP
+    async with leading(stage):
+        before = made_up(stage)
+        await stage.pass_time(60)
+        assert made_up(stage) == before, "whoever leads next counts what it finds"
