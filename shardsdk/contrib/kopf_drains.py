@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import kopf
@@ -35,6 +36,8 @@ log: Final = logger_of(__name__)
 
 #: How long nothing of a drained family begins before its children have their turn; doubles.
 PATIENCE_SECONDS: Final = 15.0
+#: When a patch that could not be finished is tried for the second, and last, time.
+AGAIN_SECONDS: Final = 1.0
 #: So many objects at work are named in a line.
 NAMED: Final = 5
 
@@ -111,7 +114,7 @@ class Drains:
         memory = await memories.recall(body, ephemeral=True)
         if not memory.remaining_patch:
             return False
-        seen, resource, settings = kopf.Body(body), given["resource"], given["settings"]
+        seen, resource, settings = kopf.Body(body), given["resource"], _impatient(given["settings"])
         where = facts_of(self._identity, family.main, family.request)
         logger = LocalObjectLogger(body=seen, settings=settings)
         patch = Patch(memory.remaining_patch, body=seen)
@@ -185,6 +188,11 @@ class Drains:
 
     def _inflight_of(self, family: Family) -> InFlight:
         return self._inflight[family.main.group_resource]
+
+
+def _impatient(settings: kopf.OperatorSettings) -> kopf.OperatorSettings:
+    """The same, by which kopf tries a write once more; else it would do for a minute, and not look at any news."""
+    return replace(settings, networking=replace(settings.networking, error_backoffs=(AGAIN_SECONDS,)))
 
 
 def _end_pauses(family: Family) -> None:

@@ -349,17 +349,20 @@ class Gate:
     # -- giving away -------------------------------------------------------------------
 
     async def _give_away(self, passing: _Passing, family: Family) -> None:
-        rests = await self._drains.comes_to_rest(family, passing.settings, passing.news)
-        if not rests or await self._drains.finish(family, self._memories, passing.body, passing.rest):
+        if not await self._drains.comes_to_rest(family, passing.settings, passing.news):
             return
-        while isinstance(outcome := await self._acknowledge(passing, family), float):
-            await self._forget(passing)  # it may be executed: should the object come back, others have had it
-            if passing.outdone:
-                return
+        given = False
+        # What has failed for an outage is tried again before each acknowledgement that does.
+        while not await self._drains.finish(family, self._memories, passing.body, passing.rest):
+            outcome = await self._acknowledge(passing, family)
+            # Others may have it, or have had it should it come back; what failed may have been executed, too.
+            given = given or outcome is not _Outcome.OUTDATED
+            if not isinstance(outcome, float) or passing.outdone:
+                break
             with suppress(TimeoutError):
                 async with asyncio.timeout(outcome):
                     await (passing.news or asyncio.Event()).wait()
-        if outcome is _Outcome.GIVEN:
+        if given:
             await self._forget(passing)
 
     async def _acknowledge(self, passing: _Passing, family: Family) -> _Outcome | float:

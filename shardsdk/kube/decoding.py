@@ -11,6 +11,7 @@ and pydantic's through `model_validate`, at many times the cost.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from shardsdk.kinds.base import Kind
 from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.kube.api import Unfit, WatchEvent, WatchKind
 from shardsdk.kube.identity import identify
-from shardsdk.kube.nesting import CUT, TOO_DEEP, cut_nested
+from shardsdk.kube.nesting import CUT, TOO_DEEP, cut_nested, is_cut
 from shardsdk.logs import describe_error, logger_of
 from shardsdk.protocol.objects import ObjectMeta, OwnerReference, PartialObject
 
@@ -151,7 +152,7 @@ class Codec(Generic[T]):
         except RecursionError:
             return self._read_cut(cut_nested(bytes(body)))
         except msgspec.ValidationError as error:
-            if CUT in bytes(body):
+            if is_cut(bytes(body)):
                 raise msgspec.ValidationError(TOO_DEEP) from None
             return self._read_without_nulls(body, error)
 
@@ -223,7 +224,7 @@ class Codec(Generic[T]):
         with suppress(Exception):  # what it is about is said below
             event = _LINE.decode(line)
             if event.type != WatchKind.BOOKMARK.value:
-                read = self.read(event.object) if CUT in line else self._read_without_nulls(event.object, error)
+                read = self.read(event.object) if is_cut(line) else self._read_without_nulls(event.object, error)
                 return WatchEvent(WatchKind[event.type], read, identify(read).resource_version)
         return _judge_misfit(target, line, error)
 
@@ -288,6 +289,14 @@ def decode_raw_page(target: Target, body: bytes) -> Page[msgspec.Raw]:
         return _parse(target, _RAW_PAGE.decode, body)
     except RecursionError:  # of one object, which is no reason to read none
         return _parse(target, _RAW_PAGE.decode, cut_nested(body))
+
+
+async def decode_large_page(target: Target, body: bytes) -> Page[msgspec.Raw]:
+    """The same; cutting takes 50 times as long as decoding, and nobody waits for it."""
+    try:
+        return _parse(target, _RAW_PAGE.decode, body)
+    except RecursionError:
+        return _parse(target, _RAW_PAGE.decode, await asyncio.to_thread(cut_nested, body))
 
 
 def _parse(target: Target, decode: Callable[[bytes], T], body: bytes) -> T:

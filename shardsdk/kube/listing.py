@@ -109,8 +109,8 @@ async def forget_unseen(mirror: Mirror[T], listing: Listing) -> None:
 def leaves_position(error: ShardingError, *, opened: bool, unheard: bool) -> bool:
     """Whether an error says nothing about the version that a watch began at; `opened`: the watch was accepted.
 
-    `unheard`: there was a list, and no watch since.  Where lists are answered and watches are not, as behind a proxy
-    that holds answers back until they are complete, only lists tell what is new.
+    `unheard`: there was a list, and watches since have had no answer.  Where lists are answered and watches are not, as
+    behind a proxy that holds answers back until they are complete, only lists tell what is new.
     """
     match error:
         case Unanswered():

@@ -20,6 +20,16 @@ CUT: Final = b"1e9999999"
 TOO_DEEP: Final = f"it is nested deeper than {DEPTH_MAX} levels"
 
 _SIGN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
+_SIGN_OR_CUT: Final = re.compile(_SIGN.pattern + b"|" + CUT)
+
+
+def is_cut(text: bytes) -> bool:
+    """Whether something of it was cut; strings may hold whatever somebody has put there.
+
+    >>> is_cut(b'{"a":' + CUT + b"}"), is_cut(b'{"a":"' + CUT + b'"}')
+    (True, False)
+    """
+    return CUT in text and any(found[0] == CUT for found in _SIGN_OR_CUT.finditer(text))
 
 
 def cut_nested(text: bytes) -> bytes:

@@ -19,7 +19,7 @@ from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import PAGE_OBJECTS, ListOptions, Selection, Unfit, WatchEvent, WatchKind, WatchOptions
 from shardsdk.kube.clock import Clock
-from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_raw_page
+from shardsdk.kube.decoding import SLICE_BYTES, Codec, codec_of, decode_large_page
 from shardsdk.kube.initialevents import InitialEvents
 from shardsdk.kube.openstreams import OpenStream
 from shardsdk.kube.received import TooLarge
@@ -163,7 +163,7 @@ async def _decode_page(
     if len(body) <= PAGE_AT_ONCE_BYTES:
         page = codec.decode_page(target, body, on_unfit)
         return page.metadata.resource_version, page.metadata.continue_, page.items or []
-    raw = decode_raw_page(target, body)
+    raw = await decode_large_page(target, body)
     things: list[T] = []
     slice_items: list[msgspec.Raw] = []
     size = 0

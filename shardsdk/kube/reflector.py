@@ -259,7 +259,7 @@ class Reflector(Generic[T]):
         if self.position is None:
             listing = self._begin_list()
             await self._complete(listing, await self._read_pages(self._selected, listing))
-            self._relisted_at = self._clock.monotonic()
+            self._relisted_at = self.pauses.listed()
         await self._follow()
 
     def _relist_due(self) -> bool:
@@ -291,8 +291,8 @@ class Reflector(Generic[T]):
 
     def _lose_position(self, error: ShardingError) -> None:
         """Forget where the watch is to go on, if `error` says that it cannot."""
-        opened, unheard = self.pauses.opened_at is not None, self.fresh_at <= self._relisted_at
-        if not leaves_position(error, opened=opened, unheard=unheard):
+        unheard = self.pauses.are_unanswered(error) and self.fresh_at <= self._relisted_at
+        if not leaves_position(error, opened=self.pauses.opened_at is not None, unheard=unheard):
             self.position = None
 
     async def _read_pages(self, selector: Selector, listing: Listing, ranges: HashRanges | None = None) -> str:

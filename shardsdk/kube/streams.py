@@ -9,6 +9,7 @@ from typing import Final
 from shardsdk.errors import ApiError, ConnectionFailed, ServerError, ShardingError
 from shardsdk.kube.backoff import Backoff, asked_by, double
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.waits import Unanswered
 from shardsdk.protocol.objects import Resource
 
 #: After a stream that lasted so long, the pause is no longer than it was, so that however
@@ -26,7 +27,7 @@ _GROUP_AWAY: Final = ("service unavailable", "error trying to reach service")
 class Pauses:
     """How long to pause before the next attempt at a stream, by how long this one has lasted."""
 
-    __slots__ = ("_backoff", "_clock", "last", "opened_at", "refused_since")
+    __slots__ = ("_backoff", "_clock", "_unanswered", "last", "opened_at", "refused_since")
 
     def __init__(self, clock: Clock, rng: random.Random, max_seconds: float) -> None:
         self._clock = clock
@@ -39,6 +40,8 @@ class Pauses:
         #: that, and so does a load balancer's: nobody knows what the API server would say, and an outage is told as
         #: such (`Outage`), once for all resources.
         self.refused_since: float | None = None
+        #: The last stream has had no answer.
+        self._unanswered = False
 
     def begin(self) -> None:
         """Another attempt begins."""
@@ -46,9 +49,22 @@ class Pauses:
 
     def open(self, *, all_of_it: bool) -> None:
         """This attempt's stream was accepted, and shows `all_of_it`, or what is missing is still refused."""
-        self.opened_at = self._clock.monotonic()
+        self.opened_at, self._unanswered = self._clock.monotonic(), False
         if all_of_it:
             self.refused_since = None
+
+    def listed(self) -> float:
+        """A list is complete, from which streams go on; when that was."""
+        self._unanswered = False
+        return self._clock.monotonic()
+
+    def are_unanswered(self, error: ShardingError) -> bool:
+        """Whether neither this stream, which ends by `error`, has had an answer, nor the one before it since the list.
+
+        One alone is an API server that is slow for a moment; a list each time would make it slower.
+        """
+        before, self._unanswered = self._unanswered, self.opened_at is None and isinstance(error, Unanswered)
+        return before and self._unanswered
 
     def reset(self) -> None:
         """Begin with the shortest pause next time."""

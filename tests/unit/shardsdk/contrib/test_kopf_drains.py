@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import ClientResponseError
 from kopf._cogs.aiokits import aiotime
+from kopf._cogs.clients import auth
 from kopf._cogs.structs.patches import Patch
 
 from shardsdk.contrib import kopf_drains
 from shardsdk.contrib.kopf_drains import PATIENCE_SECONDS
 from shardsdk.errors import FenceClosed
+from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS
 from tests.unit.shardsdk.contrib.test_kopf_families import change_child, child_of, end, go
@@ -312,4 +316,68 @@ async def test_what_fails_in_a_handlers_own_patch_ends_no_operator(clock: Virtua
         rig, lambda body: body["metadata"]["finalizers"].remove("of somebody who has removed it")
     )
     await rig.event("MODIFIED", drained)
+    assert rig.labels() == {}
+
+
+@in_virtual_time
+async def test_what_kopf_has_kept_of_a_patch_outlasts_an_outage(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(clock)
+    drained, _ = await drained_with(rig, lambda body: body["metadata"].pop("finalizers"))
+
+    async def apply(**_: Any) -> tuple[str, None]:
+        if rig.api.fault is Fault.REFUSED:
+            raise ConnectionError("nobody listens")
+        done = rig.server.patch(SECRETS, "mine", "default", {"metadata": {"finalizers": None}})
+        return done["metadata"]["resourceVersion"], None
+
+    monkeypatch.setattr(kopf_drains, "patch_and_check", apply)
+    rig.api.fault = Fault.REFUSED
+    giving = go(rig.event("MODIFIED", drained, stream_pressure=asyncio.Event()))
+    await clock.sleep(3)
+    rig.api.fault = Fault.NONE
+    await giving
+    assert "finalizers" not in rig.server.get(SECRETS, "mine", "default")["metadata"]
+    await rig.event("MODIFIED", rig.server.get(SECRETS, "mine", "default"))
+    assert rig.labels() == {}
+
+
+class Refusing:
+    """A session of kopf's whose writes are answered by this status; how many there were."""
+
+    def __init__(self, status: int) -> None:
+        self.status, self.writes, self.closed, self.headers = status, 0, False, dict[str, str]()
+
+    async def request(self, **_: Any) -> Any:
+        self.writes += 1
+        return self
+
+    async def json(self) -> object:
+        return {"kind": "Status", "code": self.status}
+
+    def raise_for_status(self) -> None:
+        raise ClientResponseError(None, (), status=self.status)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", [403, 500])
+@in_virtual_time
+async def test_what_an_admission_webhook_denies_of_a_patch_holds_up_no_drain(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """Kopf asks nine times within a minute whatever is said, and would sleep through any news of the object."""
+    rig, session = Rig(clock), Refusing(status)
+    context = SimpleNamespace(server="https://example.com", session=session)
+
+    class Vault:
+        async def extended(self, *_: object) -> AsyncIterator[tuple[str, None, Any]]:
+            yield "shardsdk", None, context
+
+    token = auth.vault_var.set(Vault())  # type: ignore[arg-type]
+    drained, _ = await drained_with(rig, annotate)
+    before = clock.monotonic()
+    await rig.event("MODIFIED", drained)
+    auth.vault_var.reset(token)
+    assert session.writes == 2
+    assert clock.monotonic() - before < 5
     assert rig.labels() == {}

@@ -15,7 +15,7 @@ from shardsdk.kube.initialevents import (
     Silent,
 )
 from shardsdk.kube.waits import Unanswered
-from tests.kube_fakes import CONFIGMAPS, Step, added, listed, playing
+from tests.kube_fakes import CONFIGMAPS, Step, added, bookmark, listed, playing
 from tests.kube_server import hangs, page, says, talking
 
 BROKEN = StreamInterrupted("the connection broke")
@@ -74,14 +74,36 @@ async def test_a_proxy_that_holds_the_answer_back_until_it_is_complete_lets_list
         assert told.story == ["added a@1*"]
 
 
-async def test_where_lists_are_answered_and_watches_are_not_what_is_new_is_listed_after_each() -> None:
+async def test_where_lists_are_answered_and_watches_are_not_what_is_new_is_listed_after_two() -> None:
     """Else it would be seen when a watch has been silent for so long that nothing is believed of it."""
-    held = Unanswered("no answer within 15.0 s")
-    scripts: list[list[Step]] = [[held], [held], [listed(7)], [held], [added("a", 8), listed(8)], [held], [listed(9)]]
+    held: list[Step] = [Unanswered("no answer within 15.0 s")]
+    scripts: list[list[Step]] = [
+        held,
+        held,
+        [listed(7)],
+        held,
+        held,
+        [added("a", 8), listed(8)],
+        held,
+        held,
+        [listed(9)],
+    ]
     async with playing(*scripts) as (api, _, told):
-        assert [each.verb for each in api.asked] == ["watch", "watch", *["list", "watch"] * 3]
+        assert [each.verb for each in api.asked] == ["watch", "watch", *["list", "watch", "watch"] * 2, "list", "watch"]
         assert told.story[0] == "added a@8*"
         assert not api.initial_events[CONFIGMAPS].worth_a_try(api.clock.at + BROKEN_SECONDS), "each try takes its time"
+
+
+@pytest.mark.parametrize(
+    "between", [BROKEN, ConnectionFailed("refused"), bookmark(7)], ids=["broken", "none", "opened"]
+)
+async def test_watches_that_have_no_answer_now_and_then_have_nothing_listed(between: Step) -> None:
+    """An API server that is slow to accept watches would be slower for a list after each."""
+    held: list[Step] = [Unanswered("no answer within 15.0 s")]
+    scripts: list[list[Step]] = [held, held, [listed(7)], held, [between], held, [between], held]
+    async with playing(*scripts) as (api, _, _):
+        assert [each.verb for each in api.asked] == ["watch", "watch", "list", *["watch"] * 6]
+        assert {each.version for each in api.asked[3:]} == {"7"}
 
 
 async def test_a_watch_that_is_not_answered_after_others_that_were_goes_on_where_they_were() -> None:

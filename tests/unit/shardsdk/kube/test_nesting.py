@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import msgspec
 import pytest
 
 from shardsdk.kinds import Kind
+from shardsdk.kube import decoding
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import Unfit, WatchKind
-from shardsdk.kube.decoding import codec_of, decode_raw_page
+from shardsdk.kube.decoding import codec_of, decode_large_page, decode_raw_page
 from shardsdk.kube.nesting import CUT, DEPTH_MAX, TOO_DEEP, cut_nested
 from shardsdk.protocol.objects import PartialObject, Resource
 
@@ -59,6 +62,25 @@ def test_it_ends_nobody(model: Any) -> None:
     assert event is not None
     assert event.unfit is None or (event.unfit.metadata.name, event.unfit.error) == ("deep", TOO_DEEP)
     assert len(decode_raw_page(TARGET, PAGE).items or ()) == 2
+
+
+async def test_nobody_waits_while_a_large_page_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    others_ran = threading.Event()
+
+    def cut(text: bytes) -> bytes:
+        assert others_ran.wait(10)
+        return cut_nested(text)
+
+    monkeypatch.setattr(decoding, "cut_nested", cut)
+    asyncio.get_running_loop().call_later(0.01, others_ran.set)
+    assert len((await decode_large_page(TARGET, PAGE)).items or ()) == 2
+
+
+def test_a_text_that_looks_like_what_is_cut_is_a_text() -> None:
+    said = b'{"metadata":{"name":"a","namespace":null,"annotations":{"a":"%s"}},"spec":%s}'
+    assert codec_of(Widget).read(said % (CUT, b"{}")).metadata.name == "a"
+    with pytest.raises(msgspec.ValidationError, match=TOO_DEEP):
+        codec_of(Widget).read(said % (b"", b'{"a":' + CUT + b"}"))
 
 
 def test_a_field_of_any_type_holds_whatever_there_is() -> None:
