@@ -21,7 +21,10 @@ has to hold before a step is looked at then, not before: shards come back while 
 family moves.
 
 An owner whose family cannot go on is tried again later, and starts over: all that is
-kept is where its children have begun to go.
+kept is where its children have begun to go.  An owner that has changed by the time
+that it is labelled, but for its labels, is labelled as it is then: nobody has worked on
+it, so its children are all there still.  To read them anew may take longer than the
+pause between two changes, and as long as those went on nobody would have the owner.
 """
 
 from __future__ import annotations
@@ -134,8 +137,10 @@ TABLE: Final[Mapping[Phase, Transition]] = MappingProxyType(
 )
 
 
-def begin(*, unread: bool, let_go: bool) -> Phase:
-    """Where a family begins, or starts over after a conflict."""
+def begin(*, unread: bool, let_go: bool, gathered: bool = False) -> Phase:
+    """Where a family begins, or goes on after a conflict; `gathered`: it met that when only its owner was left."""
+    if gathered and not unread:
+        return Phase.GATHERED
     return Phase.UNREAD if unread else _let_go_or(Phase.HELD, let_go=let_go)
 
 

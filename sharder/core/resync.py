@@ -1,25 +1,22 @@
 """When a ring's objects are gone through, and when the ring is settled.
 
-A deep pass goes through everything that has a shard, a shallow one through main
-objects only, one over a namespace through everything in it.  What asks for a pass
-or puts it off is an event; TABLE says what each changes:
+A deep pass goes through everything that has a shard, a shallow one through main objects only, one over a namespace
+through everything in it.  What asks for a pass or puts it off is an event; TABLE says what each changes:
 
-- A change of the shards leaves the ring unsettled until a deep pass that began once
-  no replica could place by an older membership any more has found nothing.
-- Objects that change hands leave it unsettled, too; what was made meanwhile may be
-  with the shard that they were on.  Then a deep pass is *owed*: due as soon as
-  nothing waits, not while everything moves.  A pass that began amid that pays for
-  nothing; and what has moved may be what others waited for, so that pauses that grew
-  while nothing did are over.
-- A pass that a newer membership has overtaken ends, and what it was asked for is
-  asked for again; but not for ever.
-- A shard that was silent has missed, at most, a few new objects, and others work on those.  So after
-  one pass on that account the next is put off: shards that renew irregularly would have everything
-  gone through all the time.
-- A namespace that came into scope, or left it, is gone through, and nothing else is, or rings over
-  many objects would have all of them read whenever somebody makes a namespace.  What a pass finds in one
-  no watch need hold: the ring is not settled before a pass over that namespace has found nothing.  Replicas
-  that did not know of it yet have admitted objects meanwhile: so it is gone through once more when they do.
+- A change of the shards leaves the ring unsettled until a deep pass that began once no replica could place by an older
+  membership any more has found nothing.
+- Objects that change hands leave it unsettled, too; what was made meanwhile may be with the shard that they were on.
+  Then a deep pass is *owed*: due as soon as nothing waits, not while everything moves.  A pass that began amid that
+  pays for nothing; and what has moved may be what others waited for, so that pauses that grew while nothing did are
+  over.  Where the last pass has found nothing else, and the shards are the same, the next rests for so long that passes
+  take a tenth of the time: whoever may write an object may have it change hands again and again.
+- A pass that a newer membership has overtaken ends, and what it was asked for is asked for again; but not for ever.
+- A shard that was silent has missed, at most, a few new objects, and others work on those.  So after one pass on that
+  account the next is put off: shards that renew irregularly would have everything gone through all the time.
+- A namespace that came into scope, or left it, is gone through, and nothing else is, or rings over many objects would
+  have all of them read whenever somebody makes a namespace.  What a pass finds in one no watch need hold: the ring is
+  not settled before a pass over that namespace has found nothing.  Replicas that did not know of it yet have admitted
+  objects meanwhile: so it is gone through once more when they do.
 
 How a deep pass has ended is an event as well, by the first of CONCLUSIONS that holds.
 """
@@ -43,6 +40,9 @@ RETRY_SECONDS: Final = (1.0, 60.0)
 SILENCE_SECONDS: Final = 300.0
 #: How often in a row a pass ends early because the membership has changed.
 MAX_SUPERSEDED: Final = 2
+#: A pass for what changes hands while the shards stay begins after so many times the time that the last has taken.
+RESTS: Final = 9
+NEVER: Final = float("-inf")
 
 
 class Asked(NamedTuple):
@@ -62,34 +62,33 @@ NOTHING: Final = Asked()
 class ResyncState(msgspec.Struct, frozen=True):
     """What is known of one ring's passes; times on the monotonic clock.
 
-    `changed_at`: when the shards changed last; `settle_after_seconds` later every replica
-    knows.  `silence_at`: when the end of a silence may ask for a pass again.
-    `generation` counts changes of the shards.  `clean`: the last deep pass found nothing, and
-    nothing has changed since.  `deep_at`: when a deep pass is due (`None`: it is not).
-    `owed`: one is due as soon as nothing waits.  `asked`: other passes, not before
-    `not_before`.  `left_out`: objects that were found were left out, because too many
-    waited; `left_out_of`: the namespaces of those that no watch holds.  `unsure`: the
-    namespaces that have changed, and were not gone through since.  `later`: when those
-    that have changed are to be gone through once more.  `again`: those
-    in which the last pass has found something.  `pause`: before the next
-    attempt.  `superseded`: passes in a row that were overtaken.
+    `changed_at`: when the shards changed last; `settle_after_seconds` later every replica knows.  `silence_at`:
+    when the end of a silence may ask for a pass again.  `generation` counts changes of the shards.  `clean`: the
+    last deep pass found nothing, and nothing has changed since.  `deep_at`: when a deep pass is due (`None`: it is
+    not).  `owed`: one is due as soon as nothing waits.  `asked`: other passes, not before `not_before`.  `left_out`:
+    objects that were found were left out, because too many waited; `left_out_of`: the namespaces of those that no
+    watch holds.  `unsure`: the namespaces that have changed, and were not gone through since.  `later`: when those
+    that have changed are to be gone through once more.  `again`: those in which the last pass has found something.
+    `pause`: before the next attempt.  `rests_until`: when what changes hands may have one made again.  `superseded`:
+    passes in a row that were overtaken.
     """
 
     settle_after_seconds: float
     changed_at: float
-    silence_at: float = float("-inf")
+    silence_at: float = NEVER
     generation: int = 0
     clean: bool = False
     deep_at: float | None = None
     owed: bool = False
     asked: Asked = NOTHING
-    not_before: float = float("-inf")
+    not_before: float = NEVER
     left_out: bool = False
     left_out_of: frozenset[str] = frozenset()
     unsure: frozenset[str] = frozenset()
     later: frozenset[tuple[float, str]] = frozenset()
     again: frozenset[str] = frozenset()
     pause: float = RETRY_SECONDS[0]
+    rests_until: float = NEVER
     superseded: int = 0
 
     @property
@@ -162,9 +161,11 @@ DEEP_SOON: Final = Effect(
 )
 DEEP_WITHIN_PAUSE: Final = Effect(
     "a deep pass is due after the pause, or earlier if one is due already",
-    lambda state, now, named: replace(
-        state, deep_at=now + state.pause if state.deep_at is None else min(state.deep_at, now + state.pause)
-    ),
+    lambda state, now, named: _due_at(state, now + state.pause),
+)
+DEEP_IN_TURN: Final = Effect(
+    "a deep pass is due after the pause and once the last has rested, or earlier if one is due already",
+    lambda state, now, named: _due_at(state, max(now + state.pause, state.rests_until)),
 )
 DEEP_LATER: Final = Effect(
     "a deep pass is due once that is long enough ago",
@@ -184,9 +185,7 @@ LEFT_OUT_ASKED: Final = Effect(
     lambda state, now, named: replace(state, asked=state.asked | Asked(True, state.left_out_of)),
 )
 NONE_ASKED: Final = Effect("no other pass is asked for", lambda state, now, named: replace(state, asked=NOTHING))
-AT_ONCE: Final = Effect(
-    "what is asked for waits no longer", lambda state, now, named: replace(state, not_before=float("-inf"))
-)
+AT_ONCE: Final = Effect("what is asked for waits no longer", lambda state, now, named: replace(state, not_before=NEVER))
 AFTER_PAUSE: Final = Effect(
     "what is asked for waits for the pause", lambda state, now, named: replace(state, not_before=now + state.pause)
 )
@@ -194,9 +193,7 @@ PAUSE_DOUBLED: Final = Effect(
     "the next pause is twice as long",
     lambda state, now, named: replace(state, pause=min(2 * state.pause, RETRY_SECONDS[1])),
 )
-PAUSE_FIRST: Final = Effect(
-    "the pause is as at first", lambda state, now, named: replace(state, pause=RETRY_SECONDS[0])
-)
+PAUSE_FIRST: Final = Effect("the pause is the first", lambda state, now, named: replace(state, pause=RETRY_SECONDS[0]))
 LEFT_OUT: Final = Effect(
     "it is remembered that objects were left out, and of which namespaces",
     lambda state, now, named: replace(state, left_out=True, left_out_of=state.left_out_of | named.namespaces),
@@ -208,9 +205,7 @@ AGAIN: Final = Effect(
     "the next deep pass goes through those namespaces again",
     lambda state, now, named: replace(state, again=state.again | named.namespaces),
 )
-NONE_AGAIN: Final = Effect(
-    "no namespace is to be gone through again", lambda state, now, named: replace(state, again=frozenset())
-)
+NONE_AGAIN: Final = Effect("no namespace is due again", lambda state, now, named: replace(state, again=frozenset()))
 UNSURE: Final = Effect(
     "nobody knows what is in those namespaces",
     lambda state, now, named: replace(state, unsure=state.unsure | named.namespaces),
@@ -231,7 +226,8 @@ SURE: Final = Effect(
     lambda state, now, named: replace(state, unsure=state.unsure - (named.namespaces - state.asked.namespaces)),
 )
 CHANGED_NOW: Final = Effect(
-    "replicas are given time to know the shards", lambda state, now, named: replace(state, changed_at=now)
+    "replicas are given time to know the shards, and no pass rests",
+    lambda state, now, named: replace(state, changed_at=now, rests_until=NEVER),
 )
 GENERATION: Final = Effect(
     "a pass under way is overtaken", lambda state, now, named: replace(state, generation=state.generation + 1)
@@ -252,7 +248,7 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
         Event.SILENCE_ENDED_AGAIN: Change((DEEP_LATER, SILENCE), only_if=lambda state: state.deep_at is None),
         Event.NAMESPACE_CHANGED: Change((ASKED, UNSURE, LATER)),
         Event.MOVING: Change((UNCLEAN, OWED)),
-        Event.QUIET: Change((PAUSE_FIRST, DEEP_WITHIN_PAUSE), only_if=lambda state: state.owed),
+        Event.QUIET: Change((PAUSE_FIRST, DEEP_IN_TURN), only_if=lambda state: state.owed),
         Event.LEFT_OUT: Change((LEFT_OUT,)),
         Event.ROOM: Change((UNCLEAN, LEFT_OUT_ASKED, NONE_LEFT_OUT, DEEP_SOON), only_if=lambda state: state.left_out),
         Event.PERIOD_OVER: Change((DEEP_NOW,)),
@@ -276,12 +272,13 @@ TABLE: Final[Mapping[Event, Change]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is gone through at once, from `began` on: everything if it is `deep`, and what was `asked` for."""
+    """What is gone through at once, from `began` on (`amid` moves): everything if it is `deep`, and what is `asked`."""
 
     deep: bool
     asked: Asked
     generation: int
     began: float
+    amid: bool = False
 
 
 class _End(NamedTuple):
@@ -336,8 +333,7 @@ def compare(old: Membership, new: Membership) -> tuple[Event, Asked] | None:
     A shallow pass is asked for at once when a shard can take objects that it could not take, or is to give away what it
     has.  That a shard is silent sends elsewhere what nobody has; nothing else is different.
     """
-    able = {shard for shard in new.available if new.may_drain_to(shard)}
-    able_before = {shard for shard in old.available if old.may_drain_to(shard)}
+    able, able_before = ({shard for shard in each.available if each.may_drain_to(shard)} for each in (new, old))
     the_same = (new.available, new.ready, new.staying) == (old.available, old.ready, old.staying)
     if the_same and able <= able_before:
         return None
@@ -352,8 +348,8 @@ def compare(old: Membership, new: Membership) -> tuple[Event, Asked] | None:
 
 def due(state: ResyncState, period_over_at: float) -> float:
     """When the next pass begins."""
-    moment = period_over_at if state.deep_at is None else min(period_over_at, state.deep_at)
-    moment = min([moment, *(at for at, _ in state.later)])
+    deep: tuple[float, ...] = () if state.deep_at is None else (state.deep_at,)
+    moment = min((period_over_at, *deep, *(at for at, _ in state.later)))
     return min(moment, state.not_before) if state.asked != NOTHING else moment
 
 
@@ -361,7 +357,6 @@ def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState,
     """Begin what is due: a deep pass comes across what was left out, if there is room for that by now.
 
     With it go those over namespaces that are owed still: what was asked for while no shard was there is forgotten.
-
     `moving`: objects change hands just now.
     """
     deep = state.deep_at is not None and now >= state.deep_at
@@ -373,7 +368,7 @@ def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState,
     if deep:
         event = Event.DEEP_BEGINS_AMID if moving else Event.DEEP_BEGINS
     begun = on(state, event, now)
-    return begun, Round(deep, asked, state.generation, now)
+    return begun, Round(deep, asked, state.generation, now, moving)
 
 
 def conclude(state: ResyncState, passed: Round, found: int, now: float, *, quiet: bool) -> ResyncState:
@@ -385,7 +380,14 @@ def conclude(state: ResyncState, passed: Round, found: int, now: float, *, quiet
     if not passed.deep or passed.generation != state.generation:
         return state
     end = _End(state, found, passed.began, quiet)
-    return on(state, next(each for each in CONCLUSIONS if each.holds(end)).event, now)
+    event = next(each for each in CONCLUSIONS if each.holds(end)).event
+    if event in (Event.QUIET, Event.FOUND_NOTHING) and not passed.amid:
+        state = replace(state, rests_until=now + RESTS * (now - passed.began))
+    return on(state, event, now)
+
+
+def _due_at(state: ResyncState, moment: float) -> ResyncState:
+    return replace(state, deep_at=moment if state.deep_at is None else min(state.deep_at, moment))
 
 
 def is_superseded(state: ResyncState, generation: int) -> bool:

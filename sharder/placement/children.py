@@ -30,7 +30,8 @@ class Family:
 
     `let_go`: nobody works on it from here on, as long as its labels stay.
     `target`: where it goes, `chosen_among` these; `children`: those that are not there (`None`: not
-    known yet), `since` when the watches were asked for them; `refused`: a patch was, for good, when it was tried last.
+    known yet), `since` when the watches were asked for them; `gathered`: all are there, and only the owner is left;
+    `refused`: a patch was, for good, when it was tried last.
     """
 
     key: ItemKey
@@ -42,6 +43,7 @@ class Family:
     chosen_among: frozenset[str] = frozenset()
     children: list[tuple[RingResource, SlimMeta]] | None = None
     since: float = 0.0
+    gathered: bool = False
     refused: bool = False
 
 

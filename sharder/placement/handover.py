@@ -181,13 +181,13 @@ class Handovers:
             self._hold_up(family)
 
     async def _try(self, family: Family) -> bool:
-        """Whether it has moved, in the end; it starts over when an object has changed meanwhile."""
+        """Whether it has moved, in the end; it goes on or starts over when an object has changed meanwhile."""
         try:
-            for _ in range(MAX_CONFLICTS):
+            for left in reversed(range(MAX_CONFLICTS)):
                 try:
                     return await self._take_steps(family)
                 except ShardingError as error:
-                    if error.retry is not RetryRule.REFRESH or not await self._look_again(family):
+                    if error.retry is not RetryRule.REFRESH or not await self._look_again(family) or not left:
                         raise
         except (FenceClosed, Crowded):
             pass
@@ -202,8 +202,9 @@ class Handovers:
 
     async def _take_steps(self, family: Family) -> bool:
         unread = self._expected(family.key).is_unread(family.meta.uid)
-        phase: Phase | None = begin(unread=unread, let_go=family.let_go)
+        phase: Phase | None = begin(unread=unread, let_go=family.let_go, gathered=family.gathered)
         while phase is not Phase.MOVED:
+            family.gathered = phase is Phase.GATHERED
             step = next_step(phase, lambda: self._facts(family)) if phase is not None else None
             if phase is None or step is None:
                 return False
@@ -255,7 +256,7 @@ class Handovers:
         return same
 
     async def _look_again(self, family: Family) -> bool:
-        """Whether a family that met a conflict may start over at once, with its owner as it is now.
+        """Whether a family that met a conflict may go on or start over at once, with its owner as it is now.
 
         An owner that is written all the time has changed again by the time that the
         queue would offer it; one whose labels say something else is decided anew.

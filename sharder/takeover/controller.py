@@ -277,7 +277,7 @@ class TakeoverController:
         await self._obey(snapshot, key, seen, step)
         if step.look_again_at is not None:
             self._look_again(key, step.look_again_at)
-        elif seen is None and not facts.work_left:
+        elif seen is None and facts.work_left is False:  # else it counts from anew with each list of objects
             self._records.forget(key)
         if seen is not None and record.held and facts.work_left is not False:
             record.act = Act.CREATE  # last, so that what cannot be completed is given back all the same

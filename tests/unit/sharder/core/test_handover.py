@@ -158,6 +158,11 @@ def test_where_a_family_begins(unread: bool, let_go: bool, phase: Phase) -> None
     assert begin(unread=unread, let_go=let_go) is phase
 
 
+def test_after_a_conflict_a_family_goes_on_with_its_owner_if_that_alone_was_left() -> None:
+    assert begin(unread=False, let_go=True, gathered=True) is Phase.GATHERED
+    assert begin(unread=True, let_go=True, gathered=True) is Phase.UNREAD
+
+
 def test_after_its_owner_was_read_a_family_begins_as_any_other() -> None:
     assert after(Phase.UNREAD, succeeded=True, let_go=False) is Phase.HELD
     assert after(Phase.UNREAD, succeeded=True, let_go=True) is Phase.LET_GO

@@ -161,9 +161,38 @@ def test_the_table_has_a_row_for_every_event() -> None:
     ],
 )
 def test_how_a_deep_pass_ends(state: ResyncState, found: int, began: float, quiet: bool, event: Event) -> None:
-    passed = Round(deep=True, asked=NOTHING, generation=0, began=began)
+    passed = Round(deep=True, asked=NOTHING, generation=0, began=began, amid=True)
     assert conclude(state, passed, found, NOW + 1, quiet=quiet) == on(state, event, NOW + 1)
     assert {each.event for each in CONCLUSIONS} <= set(Event)
+
+
+def test_what_changes_hands_again_and_again_has_everything_gone_through_for_a_tenth_of_the_time() -> None:
+    now, seconds, passes = NOW, 4.0, 0
+    state = on(on(IDLE, Event.MOVING, now), Event.QUIET, now)
+    while now < NOW + 1000:
+        now = max(now, due(state, NOW + 5000))
+        state, passed = begin(state, now, moving=False)
+        state = on(state, Event.MOVING, now := now + seconds)
+        state = conclude(state, passed, 0, now, quiet=True)
+        passes += 1
+    assert 1000 / (10 * seconds) - 1 <= passes <= 1000 / (10 * seconds) + 1
+
+
+@pytest.mark.parametrize("event", [Event.SHARDS_CHANGED, Event.READINESS_CHANGED, Event.SILENCE_ENDED])
+def test_no_pass_rests_once_the_shards_have_changed(event: Event) -> None:
+    rested = replace(IDLE, rests_until=NOW + 100)
+    assert on(on(rested, Event.MOVING, NOW), Event.QUIET, NOW).deep_at == NOW + 100
+    changed = on(on(on(rested, event, NOW), Event.MOVING, NOW), Event.QUIET, NOW)
+    assert changed.deep_at == NOW + changed.pause
+
+
+@pytest.mark.parametrize(("found", "amid", "quiet"), [(1, False, True), (0, True, True), (0, False, False)])
+def test_a_pass_that_says_nothing_of_what_rests_lets_the_next_begin_at_once(
+    found: int, amid: bool, quiet: bool
+) -> None:
+    state = replace(IDLE, owed=True)
+    passed = Round(deep=True, asked=NOTHING, generation=0, began=NOW, amid=amid)
+    assert conclude(state, passed, found, NOW + 5, quiet=quiet).rests_until < NOW
 
 
 @pytest.mark.parametrize("passed", [Round(False, NS, 0, NOW), Round(True, NS, 7, NOW)], ids=["shallow", "overtaken"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from shardsdk.errors import ConnectionFailed, Invalid
-from shardsdk.kube.api import Fence
+import pytest
+
+from shardsdk.errors import Conflict, ConnectionFailed, Invalid
+from shardsdk.kube.api import Fence, ListOptions, Selection
 from shardsdk.kube.fencing import Unconfirmed
 from shardsdk.kube.store import Key
 from shardsdk.testing.memoryapi import REQUEST_SECONDS, MemoryApi
@@ -58,6 +61,59 @@ class Refusing(MemoryApi):
         return await super().patch(resource, name, namespace, body, **more)
 
 
+class Contested(MemoryApi):
+    """Somebody changes each owner just before it is written."""
+
+    async def patch(self, resource: Any, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
+        if resource == OWNERS:
+            raise Conflict(f"patch {name}: it has changed")
+        return await super().patch(resource, name, namespace, body, **more)
+
+
+class SlowLists(MemoryApi):
+    """Children take a second to be read."""
+
+    async def read_pages(self, selection: Selection[Any], options: ListOptions) -> AsyncIterator[list[Any]]:
+        async for page in super().read_pages(selection, options):
+            yield page
+        if selection.resource == CHILDREN:
+            await self.clock.sleep(1.0)
+
+
+@in_virtual_time
+async def test_an_owner_that_changes_more_often_than_children_can_be_read_is_placed(clock: VirtualClock) -> None:
+    stage = make_stage(clock, api=SlowLists)
+    split = split_families(stage)
+    stage.set_up(ring(), "one", "two")
+
+    async def change() -> None:
+        while True:
+            stage.server.patch(OWNERS, "family", "default", {"metadata": {"annotations": {"at": f"{clock.now()}"}}})
+            await clock.sleep(0.3)
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        create_family(stage, "family", shard=None, children=(None, "one", "two"))
+        changes = asyncio.create_task(change())
+        await stage.until(lambda: stage.label(OWNERS, "family") is not None, seconds=10)
+        changes.cancel()
+    assert not split
+
+
+@in_virtual_time
+async def test_an_owner_that_changes_with_every_read_is_told_of(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make_stage(clock, api=Contested)
+    stage.set_up(ring(), "one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        create_family(stage, "family", shard=None, children=(None,))
+        await stage.pass_time(5)
+    told = [record for record in caplog.records if record.message == "family not moved, will retry"]
+    assert {getattr(record, "object", None) for record in told} == {"family"}
+
+
 @in_virtual_time
 async def test_what_an_earlier_leader_moved_halfway_is_gathered(clock: VirtualClock) -> None:
     """Its shard died, half of the children moved, the shard came back and acknowledges to a new leader."""
@@ -101,6 +157,29 @@ async def test_a_group_goes_on_as_soon_as_its_childrens_shard_can_be_taken_from(
         # A lease that nobody has ever seen counts as held for 15 s.
         took = await stage.until(lambda: stage.label(OWNERS, "family") is not None, seconds=60)
     assert took < 17
+
+
+@in_virtual_time
+async def test_a_shard_that_nobody_has_seen_is_waited_for_once_however_often_others_come_and_go(
+    clock: VirtualClock,
+) -> None:
+    """Each time what is on shards that are gone is listed anew; until then nobody knows whether there is anything."""
+    stage = make_stage(clock)
+    stage.set_up(ring(), "one")
+
+    async def come_and_go() -> None:
+        while True:
+            stage.start("two")
+            await clock.sleep(4)
+            stage.release("two")
+            await clock.sleep(4)
+
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.create(OWNERS, thing("mine", shard="gone"))
+        changes = asyncio.create_task(come_and_go())
+        await stage.until(lambda: stage.label(OWNERS, "mine") != "gone", seconds=60)
+        changes.cancel()
 
 
 @in_virtual_time

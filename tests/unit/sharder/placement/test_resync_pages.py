@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
 import pytest
 
 from sharder.placement import resync
 from sharder.placement.resync import Resync
+from shardsdk.kube.api import ListOptions, Selection
 from shardsdk.protocol.objects import SlimObject
 from shardsdk.testing.memory import Change
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import ALONE, LABELS, OWNERS, Stage, leading, make_stage, names_on, ring, thing
 
@@ -75,3 +78,32 @@ def test_no_more_than_few_and_a_page_are_held_and_all_move(hangs: bool, monkeypa
         assert max(held) <= FEW + PAGE or hangs
 
     scenario()
+
+
+class SlowLists(MemoryApi):
+    """A second passes before owners are read."""
+
+    async def read_pages(self, selection: Selection[Any], options: ListOptions) -> AsyncIterator[list[Any]]:
+        if selection.resource == OWNERS:
+            await self.clock.sleep(1.0)
+        async for page in super().read_pages(selection, options):
+            yield page
+
+
+@in_virtual_time
+async def test_an_object_that_is_moved_again_and_again_has_few_passes_made_over_all_others(clock: VirtualClock) -> None:
+    """Whoever may write it may do that by its drain label."""
+    stage = make_stage(clock, api=SlowLists)
+    stage.set_up(ring(ALONE), "one", "two")
+    [name, *_] = names_on("one", "one", "two")
+    stage.create(OWNERS, thing(name))
+    acknowledging(stage, "one")
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.api.lists.clear()
+        for _ in range(60):
+            stage.server.patch(OWNERS, name, "default", {"metadata": {"labels": {LABELS.drain: "true"}}})
+            await stage.pass_time(1.5)
+            assert stage.label(OWNERS, name) == "one"
+        assert 5 <= stage.api.lists.count(OWNERS.plural) <= 14, "90 s"
+        await stage.until(lambda: stage.condition("Settled") == "True", seconds=20)
