@@ -9,7 +9,7 @@ through everything in it.  What asks for a pass or puts it off is an event; TABL
   Then a deep pass is *owed*: due as soon as nothing waits, not while everything moves.  A pass that began amid that
   pays for nothing; and what has moved may be what others waited for, so that pauses that grew while nothing did are
   over.  Where the last pass has found nothing else, and the shards are the same, the next rests for so long that passes
-  take a tenth of the time: whoever may write an object may have it change hands again and again.
+  take a tenth of the time (a minute at most): whoever may write an object may have it change hands again and again.
 - A pass that a newer membership has overtaken ends, and what it was asked for is asked for again; but not for ever.
 - A shard that was silent has missed, at most, a few new objects, and others work on those.  So after one pass on that
   account the next is put off: shards that renew irregularly would have everything gone through all the time.
@@ -40,7 +40,7 @@ RETRY_SECONDS: Final = (1.0, 60.0)
 SILENCE_SECONDS: Final = 300.0
 #: How often in a row a pass ends early because the membership has changed.
 MAX_SUPERSEDED: Final = 2
-#: A pass for what changes hands while the shards stay begins after so many times the time that the last has taken.
+#: A pass for what changes hands while the shards stay begins after so many times what the last took, or the last pause.
 RESTS: Final = 9
 NEVER: Final = float("-inf")
 
@@ -382,7 +382,7 @@ def conclude(state: ResyncState, passed: Round, found: int, now: float, *, quiet
     end = _End(state, found, passed.began, quiet)
     event = next(each for each in CONCLUSIONS if each.holds(end)).event
     if event in (Event.QUIET, Event.FOUND_NOTHING) and not passed.amid:
-        state = replace(state, rests_until=now + RESTS * (now - passed.began))
+        state = replace(state, rests_until=now + min(RESTS * (now - passed.began), RETRY_SECONDS[1]))
     return on(state, event, now)
 
 

@@ -178,6 +178,12 @@ def test_what_changes_hands_again_and_again_has_everything_gone_through_for_a_te
     assert 1000 / (10 * seconds) - 1 <= passes <= 1000 / (10 * seconds) + 1
 
 
+def test_a_pass_rests_a_minute_at_most() -> None:
+    """What was made while objects moved may be on the wrong shard."""
+    state = conclude(IDLE, Round(deep=True, asked=NOTHING, generation=0, began=NOW), 0, NOW + 50, quiet=True)
+    assert on(on(state, Event.MOVING, NOW + 51), Event.QUIET, NOW + 51).deep_at == NOW + 50 + 60
+
+
 @pytest.mark.parametrize("event", [Event.SHARDS_CHANGED, Event.READINESS_CHANGED, Event.SILENCE_ENDED])
 def test_no_pass_rests_once_the_shards_have_changed(event: Event) -> None:
     rested = replace(IDLE, rests_until=NOW + 100)
