@@ -17,9 +17,10 @@ from tests.mutants.operator_faults import OPERATOR_FAULTS
 from tests.mutants.ranges_faults import RANGES_FAULTS
 from tests.mutants.shard_faults import SHARD_FAULTS
 from tests.mutants.sharder_faults import SHARDER_FAULTS
+from tests.mutants.tenant_faults import TENANT_FAULTS
 from tests.mutants.watch_faults import WATCH_FAULTS
 
 FAULTS: Final[dict[str, Fault]] = {
     **SHARD_FAULTS, **LEASE_FAULTS, **SHARDER_FAULTS, **DECISION_FAULTS, **OPERATOR_FAULTS, **RANGES_FAULTS,
-    **CUTTING_FAULTS, **CHANGEOVER_FAULTS, **WATCH_FAULTS,
+    **CUTTING_FAULTS, **CHANGEOVER_FAULTS, **WATCH_FAULTS, **TENANT_FAULTS,
 }  # fmt: skip

@@ -273,8 +273,8 @@ SHARD_FAULTS: Final[dict[str, Fault]] = {
         "a child that is labelled meanwhile is found in one of two lists",
         "shardsdk.reconcile.barrier",
         "                listed += await self._list_unassigned(cache, owners, since)\n"
-        "                listed += await _list_children(cache, owners)\n",
-        "                listed += await _list_children(cache, owners)\n"
+        "                listed += await _list_children(cache, owners, self._main)\n",
+        "                listed += await _list_children(cache, owners, self._main)\n"
         "                listed += await self._list_unassigned(cache, owners, since)\n",
         BARRIER,
     ),

@@ -1,0 +1,132 @@
+"""Faults in what holds against whoever may write objects of a namespace, and in what becomes of what leaves unseen."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.fault import Fault
+
+CROWDS: Final = ("tests/unit/sharder/takeover/test_many_names.py",)
+RETURNS: Final = ("tests/unit/shardsdk/reconcile/test_unseen_returns.py",)
+
+TENANT_FAULTS: Final[dict[str, Fault]] = {
+    "CHILDREN_BY_UID_ALONE": Fault(
+        "who names an owner by its uid from another namespace is no child of it, to the sharder",
+        "sharder.backlog.objects",
+        "return child.subject.key_of(meta) == resource_key(main.resource, owner.namespace, owner.name)",
+        "return True",
+        ("tests/unit/sharder/placement/test_foreign_children.py",),
+    ),
+    "CONTROLLED_BY_UID_ALONE": Fault(
+        "who names an owner by its uid from another namespace is none of the children that a reconcile is shown",
+        "shardsdk.cache.objects",
+        "return controller is not None and controller.uid == uid and owner_of(thing, main) == owner",
+        "return controller is not None and controller.uid == uid",
+        ("tests/unit/shardsdk/reconcile/test_foreign_children.py",),
+    ),
+    "WAIT_FOR_CHILDREN_BY_UID_ALONE": Fault(
+        "an owner does not wait for the label of who names it by its uid from another namespace",
+        "shardsdk.reconcile.barrier",
+        "return owner if owner is not None and owner_of(child, main) == owner else None",
+        "return owner",
+        ("tests/unit/shardsdk/reconcile/test_foreign_children.py",),
+    ),
+    "KOPF_FAMILIES_BY_UID_ALONE": Fault(
+        "what a child says of its owner's uid counts in its own namespace alone",
+        "shardsdk.contrib.kopf_families",
+        "        who = main.group_resource, request, uid\n",
+        '        who = main.group_resource, Request("", ""), uid\n',
+        ("tests/unit/shardsdk/contrib/test_kopf_foreign_children.py",),
+    ),
+    "A_LEASE_FOR_EACH_NAME": Fault(
+        "few names have placeholders for the objects of one namespace",
+        "sharder.takeover.placeholders",
+        "crowded = all(self._names_in[place] >= MAX_NAMES for place in places)",
+        "crowded = False",
+        CROWDS,
+    ),
+    "CROWDS_ARE_EVERYBODYS": Fault(
+        "a crowd of names in one namespace holds up no other",
+        "sharder.takeover.placeholders",
+        "crowded = all(self._names_in[place] >= MAX_NAMES for place in places)",
+        "crowded = len(self._made_for) >= MAX_NAMES",
+        CROWDS,
+    ),
+    "MADE_UP_NAMES_WERE_SHARDS": Fault(
+        "a name that the sharder alone had a Lease for waits as before when it comes again",
+        "sharder.takeover.placeholders",
+        "not all(gone.placeholder for gone in snapshot.vanished_named(shard))",
+        "snapshot.vanished_named(shard)",
+        CROWDS,
+    ),
+    "SHARDS_ARE_IN_THE_CROWD": Fault(
+        "a name that a shard has had does not wait in a crowd",
+        "sharder.takeover.placeholders",
+        "if not places or not all(gone.placeholder for gone in snapshot.vanished_named(shard)):",
+        "if not places:",
+        CROWDS,
+    ),
+    "START_OVER_WITH_EACH_CHANGE": Fault(
+        "an owner that changes more often than children can be read is placed",
+        "sharder.core.handover",
+        "    if gathered and not unread:",
+        "    if False:",
+        ("tests/unit/sharder/placement/test_handover.py", "tests/unit/sharder/core/test_handover.py"),
+    ),
+    "UNSEEN_SHARDS_ARE_AWAITED_ANEW": Fault(
+        "a name of which no Lease is known is waited for once, however often shards come and go",
+        "sharder.takeover.controller",
+        "elif seen is None and facts.work_left is False:",
+        "elif seen is None and not facts.work_left:",
+        ("tests/unit/sharder/placement/test_handover.py",),
+    ),
+    "PASSES_DO_NOT_REST": Fault(
+        "what changes hands again and again has everything gone through for a tenth of the time",
+        "sharder.core.resync",
+        "_due_at(state, max(now + state.pause, state.rests_until))",
+        "_due_at(state, now + state.pause)",
+        ("tests/unit/sharder/placement/test_resync_pages.py",),
+    ),
+    "CHILDREN_OF_BEFORE_A_DRAIN": Fault(
+        "what is given back has its children listed anew: it may have been away unseen",
+        "shardsdk.reconcile.handlers",
+        "if (given_back or delta.kind is EventKind.ADDED) and",
+        "if delta.kind is EventKind.ADDED and",
+        RETURNS,
+    ),
+    "FOR_GOOD_OUTLIVES_A_DRAIN": Fault(
+        "what failed for good is tried again by the first that is shown after a drain",
+        "shardsdk.operator.attempt",
+        "for each in (delta.object, delta.old) if each is not None]",
+        "for each in (delta.object,)]",
+        RETURNS,
+    ),
+    "THE_UNREADABLE_LEAVE_THEIR_RECONCILE": Fault(
+        "a reconcile ends with its object also if that cannot be read any more",
+        "shardsdk.reconcile.handlers",
+        "        if before is not None and (unfit.gone or unfit.metadata.uid != before.metadata.uid):",
+        "        if False:",
+        ("tests/unit/shardsdk/reconcile/test_departures.py",),
+    ),
+    "ERRORS_OUTLIVE_THEIR_OBJECTS": Fault(
+        "nothing is known any more of an object that failed for good as it went",
+        "shardsdk.reconcile.controller",
+        'ended.error if there else ""',
+        "ended.error",
+        ("tests/unit/shardsdk/reconcile/test_departures.py", "tests/unit/shardsdk/reconcile/test_sharded.py"),
+    ),
+    "ONE_UNANSWERED_WATCH_LOSES_ITS_PLACE": Fault(
+        "an API server that is slow to accept watches now and then has nothing listed",
+        "shardsdk.kube.streams",
+        "return before and self._unanswered",
+        "return self._unanswered",
+        ("tests/unit/shardsdk/kube/test_initialevents.py",),
+    ),
+    "DENIED_PATCHES_ARE_REPEATED": Fault(
+        "what a webhook denies of a patch that kopf has kept holds up no drain",
+        "shardsdk.contrib.kopf_drains",
+        '_impatient(given["settings"])',
+        'given["settings"]',
+        ("tests/unit/shardsdk/contrib/test_kopf_drains.py",),
+    ),
+}
