@@ -10,7 +10,7 @@ Refuses: to decide, to write, and to know who works on what it hands out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -35,8 +35,6 @@ RETRY_SECONDS: Final = (0.05, 10.0)
 REFUSED_SECONDS: Final = (1.0, 60.0)
 #: Objects enqueued before other tasks get a turn.
 TURN_OBJECTS: Final = 500
-#: Objects of one shard that are looked at for the namespaces in which it has some, in each watch.
-MAX_LOOKED_AT: Final = 16
 
 
 class Handler(Protocol):
@@ -261,15 +259,15 @@ class Backlog:
     def is_empty_of(self, shard: str) -> bool | None:
         """Whether no object is seen that carries the label of `shard`, which is not available; `None`: not known."""
         stranded = [informer for _, informer in self.informers.of(Pending.STRANDED)]
-        if any(informer.first_of(shard, 1) for informer in stranded):
+        if any(True for informer in stranded for _ in informer.each_of(shard)):
             return False
         gone = shard not in self._members.membership.available and self._members.adopted
         return True if gone and all(informer.synced for informer in stranded) else None
 
-    def namespaces_of(self, shard: str) -> frozenset[str]:
-        """Namespaces with objects that carry the label of `shard`, which is not available: of some of them."""
+    def namespaces_of(self, shard: str) -> Iterator[str]:
+        """The namespace of each object that carries the label of `shard`, which is not available; at once, or not."""
         stranded = (informer for _, informer in self.informers.of(Pending.STRANDED))
-        return frozenset(obj.metadata.namespace for each in stranded for obj in each.first_of(shard, MAX_LOOKED_AT))
+        return (obj.metadata.namespace for informer in stranded for obj in informer.each_of(shard))
 
     async def confirm_empty_of(self, shard: str) -> bool:
         """A consistent read of every resource: does no object of ours carry the label of `shard`?"""

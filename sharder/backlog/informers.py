@@ -96,9 +96,9 @@ class FilteredInformer:
         """The shards that the objects are labelled with."""
         return {shard for each in self._reflectors for shard in each.store.index_values(_BY_SHARD)}
 
-    def first_of(self, shard: str, most: int) -> list[SlimObject]:
-        """Some of the objects labelled with `shard`, `most` from each watch at most."""
-        return [obj for each in self._reflectors for obj in each.store.first(_BY_SHARD, shard, most)]
+    def each_of(self, shard: str) -> Iterator[SlimObject]:
+        """The objects labelled with `shard`, to be gone through before anything changes."""
+        return (obj for each in self._reflectors for obj in each.store.each(_BY_SHARD, shard))
 
     def of_shard(self, shard: str) -> list[SlimObject]:
         """The objects labelled with `shard`."""

@@ -50,13 +50,15 @@ class ObservedLease(msgspec.Struct, frozen=True):
     """A lease, and since when (monotonic) it has been observed to say this.
 
     `remains`: for how long it counts as held by who had it before.  `history`: how
-    its shard held it before.
+    its shard held it before.  `placeholder`: no shard is known to have had it, or one
+    of that name before it.
     """
 
     lease: Lease
     observed_at: float
     remains: Span = FREE
     history: History = msgspec.field(default_factory=History)
+    placeholder: bool = False
 
     @property
     def facts(self) -> LeaseFacts:
@@ -82,7 +84,7 @@ class ObservedLease(msgspec.Struct, frozen=True):
 class VanishedLease:
     """A lease that is not there any more; `held`: for how long it counts as held nevertheless.
 
-    `placeholder`: no shard had it, the sharder had made it for a name.
+    `placeholder`: no shard is known to have had it, the sharder had made it for a name.
     """
 
     namespace: str
@@ -162,14 +164,15 @@ def observe(
         history = follow(history, known.lease, known.observed_at, lease, now, out_of_date=out_of_date)
     else:
         history = follow(history, None, now, lease, now, out_of_date=out_of_date)
-    return ObservedLease(lease, now, _remains(known, lease, now, others), history)
+    placeholder = lease.placeholder and (known is None or known.placeholder)
+    return ObservedLease(lease, now, _remains(known, lease, now, others), history, placeholder)
 
 
 def vanish(known: ObservedLease, last: Lease | None, now: float) -> VanishedLease:
     """What is remembered of a lease that is found deleted at `now`; `last` is it as it was then (`None`: unseen)."""
     meta = known.lease.metadata
     held = _carried_over(known, last, now)
-    return VanishedLease(meta.namespace, meta.name, held, known.history, known.lease.placeholder)
+    return VanishedLease(meta.namespace, meta.name, held, known.history, known.placeholder)
 
 
 def says(lease: Lease) -> Says:

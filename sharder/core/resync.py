@@ -364,10 +364,8 @@ def begin(state: ResyncState, now: float, *, moving: bool) -> tuple[ResyncState,
     known = frozenset(each for each in state.later if each[0] <= now)
     state = replace(state, later=state.later - known)
     asked = Asked(state.asked.shallow, state.asked.namespaces | more | {name for _, name in known})
-    event = Event.SHALLOW_BEGINS
-    if deep:
-        event = Event.DEEP_BEGINS_AMID if moving else Event.DEEP_BEGINS
-    begun = on(state, event, now)
+    event = Event.DEEP_BEGINS_AMID if moving else Event.DEEP_BEGINS
+    begun = on(state, event if deep else Event.SHALLOW_BEGINS, now)
     return begun, Round(deep, asked, state.generation, now, moving)
 
 
@@ -381,7 +379,9 @@ def conclude(state: ResyncState, passed: Round, found: int, now: float, *, quiet
         return state
     end = _End(state, found, passed.began, quiet)
     event = next(each for each in CONCLUSIONS if each.holds(end)).event
-    if event in (Event.QUIET, Event.FOUND_NOTHING) and not passed.amid:
+    # Amid moves not before one has rested since the shards changed: what that sets moving does not wait.
+    rests = event in (Event.QUIET, Event.FOUND_NOTHING) and not passed.amid
+    if rests or (event in (Event.QUIET, Event.OBJECTS_WAIT) and state.rests_until != NEVER):
         state = replace(state, rests_until=now + min(RESTS * (now - passed.began), RETRY_SECONDS[1]))
     return on(state, event, now)
 

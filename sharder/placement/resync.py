@@ -129,7 +129,7 @@ class Resync:
         self._when_settled = when_settled
         self._wake = asyncio.Event()
         self._state = ResyncState(settle_after_seconds, changed_at=clock.monotonic())
-        self._few_wait = asyncio.Event()
+        self._few_wait, self._deep = asyncio.Event(), False
         #: Whether one of the passes over everything has ended.
         self.ended = False
         #: Whether they have found something on the wrong shard; until one over all of it finds nothing.
@@ -166,8 +166,8 @@ class Resync:
             self._on(Event.MOVING)
 
     def emptied(self) -> None:
-        """Nothing may be waiting any more."""
-        if self._state.owed and self._nothing_waits():
+        """Nothing may be waiting any more; how a deep pass under way ends says when the next is due."""
+        if self._state.owed and not self._deep and self._nothing_waits():
             self._on(Event.QUIET)
 
     @property
@@ -213,7 +213,9 @@ class Resync:
                 self._on(Event.NO_SHARD)
                 continue
             self._state, passes = begin(self._state, now, moving=self._moves())
+            self._deep = passes.deep
             await self._go_through_guarded(passes)
+            self._deep = False
 
     async def _wait(self, next_sync: float) -> None:
         clock = self._clock

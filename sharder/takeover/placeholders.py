@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from sharder.cache.rings import RingSnapshot
@@ -27,17 +27,22 @@ MAX_NAMES: Final = 64
 CROWDED_SECONDS: Final = 10.0
 #: For so long what was counted counts, with what was made since.
 COUNTED_SECONDS: Final = 1.0
+#: Objects of one name by whose namespaces it is counted.
+MAX_COUNTED: Final = 16
+#: A name counts for so long after the last of its objects was seen.  Its placeholder stays while some kind of objects
+#: cannot be read, for it may have some of those.
+SEEN_SECONDS: Final = 180.0
 #: Between two lines about one ring's crowds.
 TOLD_SECONDS: Final = 60.0
 
 
-#: The namespaces of objects that carry a name.
-Where = Callable[[str], frozenset[str]]
+#: The namespace of each object that carries a name.
+Where = Callable[[str], Iterable[str]]
 
 
-def nowhere(_: str) -> frozenset[str]:
+def nowhere(_: str) -> Iterable[str]:
     """Whoever assigns by other means than labels of objects lets nobody make names up."""
-    return frozenset()
+    return ()
 
 
 class Placeholders:
@@ -55,8 +60,8 @@ class Placeholders:
         self._limits = limits
         self._clock = clock
         self.where: Where = nowhere
-        #: Of each name that has a placeholder, where its objects are, or were as long as any were seen.
-        self._made_for: dict[str, frozenset[str]] = {}
+        #: Of each name that has a placeholder, where its objects were when any were seen last, and when that was.
+        self._made_for: dict[str, tuple[frozenset[str], float]] = {}
         self._names_in: Counter[str] = Counter()
         self._counted_at = self._told_at = NEVER
 
@@ -66,35 +71,47 @@ class Placeholders:
 
     def wait(self, snapshot: RingSnapshot, shard: str) -> bool:
         """Whether there are so many where the objects of this name are that it waits; not if a shard has had it."""
-        places = self.where(shard)
-        if not places or not all(gone.placeholder for gone in snapshot.vanished_named(shard)):
+        if not all(gone.placeholder for gone in snapshot.vanished_named(shard)):
             return False
         now = self._clock.monotonic()
         if now - self._counted_at >= COUNTED_SECONDS:
             self._count(snapshot)
             self._counted_at = now
-        crowded = all(self._names_in[place] >= MAX_NAMES for place in places)
+        place = ""
+        # Each of them: whoever may write in a namespace that is full can put any number there before others' objects.
+        for place in self.where(shard):
+            if self._names_in[place] < MAX_NAMES:
+                return False
+        crowded = self._names_in[place] >= MAX_NAMES
         if crowded and now - self._told_at >= TOLD_SECONDS:
             self._told_at = now
             log.warning(
                 "objects of one namespace carry the names of very many shards that were never seen: they wait in turn",
-                extra={"ring": self._ring, "namespace": min(places), "shard": shard},
+                extra={"ring": self._ring, "namespace": place, "shard": shard},
             )
         return crowded
 
     def _count(self, snapshot: RingSnapshot) -> None:
         names = {name for (_, name), seen in snapshot.leases.items() if seen.lease.placeholder}
         names |= {key[1] for key in self._records if key not in snapshot.leases and self._records.of(key).held}
-        # What has none left is about to go, and counts as long as it is there.
-        self._made_for = {name: self.where(name) or self._made_for.get(name, frozenset()) for name in names}
-        self._names_in = Counter(chain.from_iterable(self._made_for.values()))
+        now = self._clock.monotonic()
+        for name in self._made_for.keys() - names:
+            del self._made_for[name]
+        for name in names:
+            self._note(name, now)
+        counted = (places for places, seen_at in self._made_for.values() if now - seen_at < SEEN_SECONDS)
+        self._names_in = Counter(chain.from_iterable(counted))
+
+    def _note(self, name: str, now: float) -> frozenset[str]:
+        if places := frozenset(islice(self.where(name), MAX_COUNTED)):
+            self._made_for[name] = places, now
+        return places
 
     async def create(self, snapshot: RingSnapshot, shard: str) -> bool:
         """Create a lease in our name wherever the shard might start; False: it was faster, or can start nowhere."""
         created = await self._create(_open_namespaces(snapshot, shard), shard)
         if created and shard not in self._made_for:
-            self._made_for[shard] = self.where(shard)
-            self._names_in.update(self._made_for[shard])
+            self._names_in.update(self._note(shard, self._clock.monotonic()))
         return created
 
     async def complete(self, snapshot: RingSnapshot, shard: str) -> None:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -247,6 +248,17 @@ class Families:
             ask_at = self._clock.monotonic() + ASK_SECONDS[0]
             family = self._families[who] = Family(main, request, uid, ask_at)
         return family
+
+
+async def as_served(api: Api, main: Resource) -> Resource:
+    """`main` with or without a namespace as it is served, whatever was said of that; else its children are not found.
+
+    What is not served yet, or cannot be asked for, stays as it was said to be.
+    """
+    with suppress(ShardingError):
+        if (served := await api.discover(main.group, main.plural)) is not None:
+            return replace(main, namespaced=served.namespaced)
+    return main
 
 
 async def any_of(*events: asyncio.Event | None, seconds: float | None = None) -> None:

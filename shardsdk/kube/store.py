@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
@@ -66,9 +65,9 @@ class Store(Generic[T]):
             raise KeyError(f"no index of these objects is called {index!r}, only {', '.join(self._buckets) or 'none'}")
         return [self._objects[key] for key in buckets.get(value, ())]
 
-    def first(self, index: str, value: str, most: int) -> list[T]:
-        """Those of `by_index` that came first, `most` of them at most, however many there are."""
-        return [self._objects[key] for key in islice(self._buckets[index].get(value, ()), most)]
+    def each(self, index: str, value: str) -> Iterator[T]:
+        """Those of `by_index` one by one, however many there are, to be gone through before anything changes."""
+        return (self._objects[key] for key in self._buckets[index].get(value, ()))
 
     def index_values(self, index: str) -> list[str]:
         """The values under which any object is found."""

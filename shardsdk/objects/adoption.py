@@ -34,7 +34,7 @@ from typing import Any
 
 import msgspec
 
-from shardsdk.cache.objects import controller_reference, metadata_of
+from shardsdk.cache.objects import controller_reference, is_controlled, metadata_of
 from shardsdk.errors import ConfigurationError, Conflict, NotFound
 from shardsdk.kube.selectors import Selector
 from shardsdk.protocol.objects import ObjectMeta, PartialObject, Resource
@@ -66,16 +66,15 @@ async def claim(context: Context[Any], resource: Resource, selector: Selector) -
     """
     _check(context, resource)
     namespace = context.metadata.namespace or None
-    uid = context.metadata.uid
     # Before the list: one that is selected meanwhile has another version by then, and the patch names this one.
     known = list(map(metadata_of, context.children(resource)))
     children: list[PartialObject] = []
     orphans: list[PartialObject] = []
     async for page in context.api.stream(resource, namespace, selector=selector):
         for found in page:
-            if (owner := found.metadata.controller) is None:
+            if found.metadata.controller is None:
                 orphans.append(found)
-            elif owner.uid == uid:
+            elif is_controlled(found, context.main, context.request, context.metadata.uid):
                 children.append(found)
     selected = {child.metadata.uid for child in children}
     released: list[PartialObject] = []

@@ -201,6 +201,14 @@ def test_a_pass_that_says_nothing_of_what_rests_lets_the_next_begin_at_once(
     assert conclude(state, passed, found, NOW + 5, quiet=quiet).rests_until < NOW
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+def test_once_one_has_rested_since_the_shards_changed_one_amid_moves_rests_as_well(quiet: bool) -> None:
+    """An object whose shard takes long to let go changes hands nearly all the time."""
+    state = replace(IDLE, owed=True, rests_until=NOW)
+    passed = Round(deep=True, asked=NOTHING, generation=0, began=NOW, amid=True)
+    assert conclude(state, passed, 0, NOW + 5, quiet=quiet).rests_until == NOW + 50
+
+
 @pytest.mark.parametrize("passed", [Round(False, NS, 0, NOW), Round(True, NS, 7, NOW)], ids=["shallow", "overtaken"])
 def test_no_other_pass_concludes_anything(passed: Round) -> None:
     assert conclude(replace(IDLE, superseded=1), passed, 0, NOW, quiet=True) == IDLE

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from sharder.takeover import placeholders
+from sharder.takeover.placeholders import MAX_COUNTED
+from shardsdk.errors import Forbidden
 from shardsdk.protocol.objects import LEASES
+from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import (
+    ALONE,
     CHILDREN,
     LABELS,
     OWNERS,
@@ -104,3 +109,68 @@ async def test_a_crowd_that_stays_holds_up_no_other_namespace_and_no_name_that_a
         before = made_up(stage)
         await stage.pass_time(60)
         assert made_up(stage) == before, "whoever leads next counts what it finds"
+
+
+@in_virtual_time
+async def test_a_crowd_that_stays_hides_no_other_namespaces_objects_behind_as_many_of_the_same_name(
+    clock: VirtualClock,
+) -> None:
+    """Of a name that others' objects carry as well, as after a backup was restored."""
+    stage = make_stage(clock, api=Refusing)
+    stage.set_up(ring(), "one", "two")
+    crowd(stage)
+    assert isinstance(stage.api, Refusing)
+    stage.api.refused.update(f"child-{number}" for number in range(MADE_UP))
+    [there] = names_on("two", "one", "two", namespace="another")
+    async with leading(stage):
+        await stage.until(lambda: made_up(stage) >= FEW, seconds=100)
+        for number in range(MAX_COUNTED + 1):
+            stage.create(OWNERS, thing(f"same-{number}", shard="restored"))
+        await stage.pass_time(60)
+        stage.create(OWNERS, thing(there, shard="restored"), "another")
+        await stage.until(lambda: stage.label(OWNERS, there, "another") == "two", seconds=60)
+
+
+@in_virtual_time
+async def test_a_name_that_a_shard_has_had_does_not_wait_either_once_it_has_had_a_placeholder(
+    clock: VirtualClock,
+) -> None:
+    stage = make_stage(clock, api=Refusing)
+    stage.set_up(ring(), "one", "two", "three")
+    [late] = names_on("two", "one", "two")
+    assert isinstance(stage.api, Refusing)
+    stage.api.refused.update(f"child-{number}" for number in range(MADE_UP))
+    async with leading(stage):
+        await stage.until(lambda: stage.condition("Settled") == "True")
+        stage.create(OWNERS, thing(late, shard="three"))
+        stage.crash("three")
+        stage.server.delete(LEASES, "three", SHARDS)
+        await stage.until(lambda: stage.label(OWNERS, late) == "two", seconds=60)
+        await stage.until(lambda: stage.server.find(LEASES, "three", SHARDS) is None, seconds=300)
+        crowd(stage)
+        await stage.until(lambda: made_up(stage) >= FEW, seconds=100)
+        stage.server.patch(OWNERS, late, "default", {"metadata": {"labels": {LABELS.shard: "three"}}})
+        await stage.until(lambda: stage.label(OWNERS, late) == "two", seconds=60)
+
+
+class Half(MemoryApi):
+    """Children cannot be read."""
+
+    def _ask_for(self, resource: Any, namespace: Any, *verbs: str, name: str = "", part: str = "") -> Any:
+        if resource == CHILDREN and {"list", "watch"} & set(verbs):
+            raise Forbidden(f"list {resource.plural}: no right", status=403, reason="Forbidden")
+        return super()._ask_for(resource, namespace, *verbs, name=name, part=part)
+
+
+@in_virtual_time
+async def test_names_take_turns_also_while_nobody_knows_whether_they_have_objects_left(clock: VirtualClock) -> None:
+    """Their placeholders stay then, for what cannot be read may carry them."""
+    stage = make_stage(clock, api=Half)
+    stage.set_up(ring(ALONE, {"resource": CHILDREN.plural}), "one", "two")
+    names = [f"it-{number}" for number in range(2 * FEW + 10)]
+    async with leading(stage):
+        await stage.pass_time(20)
+        for number, name in enumerate(names):
+            stage.create(OWNERS, thing(name, shard=f"made-up-{number}"))
+        moved = {"one", "two"}
+        await stage.until(lambda: {stage.label(OWNERS, name) for name in names} <= moved, seconds=600)

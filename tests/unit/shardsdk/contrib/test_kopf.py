@@ -57,7 +57,11 @@ async def settings_of(
     monkeypatch.setattr(kopf, "spawn_tasks", spawn)
     monkeypatch.setattr(kopf, "run_tasks", run)
     shard._lease = lease
-    api: Any = SimpleNamespace(access=access, get=get)
+
+    async def discover(*_: Any) -> None:
+        """Nothing is served yet."""
+
+    api: Any = SimpleNamespace(access=access, get=get, discover=discover)
     session: Any = object()
     await shard._operate(lease, api, session, {"registry": registry, **given})
     return settings

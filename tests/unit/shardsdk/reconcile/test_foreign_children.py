@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardsdk.kube.selectors import Selector
+from shardsdk.objects.adoption import claim
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
@@ -57,3 +59,22 @@ async def test_it_may_be_unreadable(clock: VirtualClock) -> None:
     async with rig.shard(models=TYPED_CHILDREN):
         await clock.sleep(60)
     assert rig.reconciled == ["owner"]
+
+
+@in_virtual_time
+async def test_it_is_not_among_those_that_the_owner_claims(clock: VirtualClock) -> None:
+    """Made in the owner's namespace, for an owner of another kind."""
+    rig, claimed = Rig(clock), list[str]()
+    rig.secret("owner")
+    child = rig.child("owner", "mine")
+    [reference] = child["metadata"]["ownerReferences"]
+    metadata = {"name": "foreign", "namespace": "default", "ownerReferences": [{**reference, "kind": "Something"}]}
+    rig.server.create(CONFIGMAPS, {"metadata": metadata})
+
+    async def look(context: Context[PartialObject]) -> None:
+        found = await claim(context, CONFIGMAPS, Selector())
+        claimed.extend(each.metadata.name for each in found.children)
+
+    async with rig.shard(look):
+        await clock.sleep(5)
+    assert claimed == ["mine"]
