@@ -25,7 +25,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from shardsdk.cache.objects import Request, drop_managed_fields, is_at_least, metadata_of, private_copy, request_of
-from shardsdk.errors import ConfigurationError, ShardingError
+from shardsdk.errors import ConfigurationError, NotServed, ShardingError
 from shardsdk.kube.api import PARTIAL, Api, T, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.mirror import OnUnfit, contain
@@ -89,6 +89,8 @@ class Cache(Generic[T]):
         self._hash_by = hash_by
         self._shown = NOWHERE
         self._dropping = False
+        #: How often its type has begun not to be served; owners that came meanwhile have left their children behind.
+        self.absences: int = 0
         self._deletions: OrderedDict[Request, str] = OrderedDict()
         #: What cannot be shown, by the uid of its controller.
         self._unfit_children: dict[str, dict[Request, Unfit]] = {}
@@ -103,6 +105,7 @@ class Cache(Generic[T]):
                 metadata_only=metadata_only,
                 handler=self._on_delta,
                 on_unfit=self._on_unfit,
+                on_failing=partial(self._on_failing, where),
                 name=f"cache/{resource.group_resource}" + (f" in {where}" if len(namespaces) > 1 else ""),
                 clock=clock,
                 rng=rng,
@@ -303,6 +306,9 @@ class Cache(Generic[T]):
         for listener in tuple(self._listeners):
             # One by one: what one raises keeps nothing from the others, a drain least of all.
             contain(partial(listener, delta), str(self.resource.group_resource))
+
+    def _on_failing(self, where: str | None) -> None:
+        self.absences += isinstance(self._reflectors[where].failure, NotServed)
 
     def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
         request = Request(unfit.metadata.namespace, unfit.metadata.name)

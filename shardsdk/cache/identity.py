@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from shardsdk.cache.objects import Request, metadata_of
-from shardsdk.kube.selectors import Selector, absent, equals, join
+from shardsdk.kube.selectors import Selector, absent, equals, join, not_in
 from shardsdk.protocol.labels import RingLabels
 from shardsdk.protocol.objects import Resource
 from shardsdk.protocol.ranges import HashBy
@@ -53,8 +53,8 @@ class Identity(Protocol):
         """This shard's objects, of those that `own` selects, as far as labels tell."""
         ...
 
-    def unassigned(self, own: Selector | None = None) -> Selector | None:
-        """What no shard has yet, of what `own` selects; `None`: labels do not tell."""
+    def unassigned(self, own: Selector | None = None, *, or_others: bool = False) -> Selector | None:
+        """What no shard has yet, of what `own` selects, or another one has; `None`: labels do not tell."""
         ...
 
 
@@ -89,9 +89,9 @@ class ShardIdentity:
         mine = equals(self.ring.shard, self.shard)
         return Selector(mine) if own is None else Selector(join(mine, own.labels), own.fields)
 
-    def unassigned(self, own: Selector | None = None) -> Selector:
-        """What no shard has yet, of what `own` selects."""
-        nobodys = absent(self.ring.shard)
+    def unassigned(self, own: Selector | None = None, *, or_others: bool = False) -> Selector:
+        """What no shard has yet, of what `own` selects, `or_others` have."""
+        nobodys = not_in(self.ring.shard, {self.shard}) if or_others else absent(self.ring.shard)
         return Selector(nobodys) if own is None else Selector(join(nobodys, own.labels), own.fields)
 
 

@@ -60,7 +60,8 @@ class RingCheck:
     """Compares the ring called `ring` with what a shard works on; `run` it beside the controllers.
 
     `mains` are the main resources (none: nobody has said which); `owned` has each resource that their objects
-    control, with the main resources that may list it.  `looked_at` says whether a
+    control, with the main resources that may list it; `by_each`: objects of each of those control some, and what one
+    of them does not list stays behind.  `looked_at` says whether a
     sharder has looked at the shard's lease; `None`: nobody knows.  `hash_by` is by
     what the shard works (`None`: labels), `covered` what its ring covers for it (`None`: what is read first);
     `watched` are the namespaces in which it sees main resources (`None`: in all of them).
@@ -74,6 +75,7 @@ class RingCheck:
         owned: Mapping[GroupResource, frozenset[GroupResource]],
         *,
         shard: str,
+        by_each: bool = False,
         hash_by: HashBy | None = None,
         covered: CoveredNamespaces | None = None,
         watched: frozenset[str] | None = None,
@@ -86,6 +88,7 @@ class RingCheck:
         self._ring = ring
         self._mains = mains
         self._owned = owned
+        self._by_each = by_each
         self._shard = shard
         self._hash_by = hash_by
         self._clock = clock
@@ -283,7 +286,8 @@ class RingCheck:
         mains = [f"resources: {each}" for each in sorted(self._mains - listed.keys())]
         owned = [
             f"controlledResources of {' or '.join(map(str, sorted(owners)))}: {each}"
-            for each, owners in sorted(self._owned.items())
+            for each, among in sorted(self._owned.items())
+            for owners in ([[owner] for owner in sorted(among)] if self._by_each else [among])
             if not any(each in listed.get(owner, ()) for owner in owners)
         ]
         return (*mains, *owned)

@@ -342,21 +342,20 @@ class Workload:
             self._shard.ring.ring,
             frozenset(spec.main.resource.group_resource for spec in specs),
             owned,
-            shard=self._shard.shard,
-            hash_by=self._shard.hash_by,
-            covered=self._shard.covered,
+            shard=self._shard.shard, by_each=True, hash_by=self._shard.hash_by, covered=self._shard.covered,
             watched=self._caches.namespaces_of_all(spec.main.resource for spec in specs),
-            clock=self._clock,
-            metrics=self._metrics,
-            looked_at=self._looked_at,
-        )
+            clock=self._clock, metrics=self._metrics, looked_at=self._looked_at,
+        )  # fmt: skip
 
     def _select_unassigned(self, main: GroupResource, cache: Cache[Any]) -> Selector | None:
-        """Children that the sharder is about to label, because the ring lists them; of others nobody knows that."""
+        """Children that the sharder is about to label, because the ring lists them; of others nobody knows that.
+
+        While their type was not served owners went without them, so that what other shards have is looked at as well.
+        """
         name = cache.resource.group_resource
         if self._ring_check is None or self._shard is None or not self._ring_check.lists(main, name):
             return None
-        return self._shard.unassigned(self._caches.settings_of(name).selector)
+        return self._shard.unassigned(self._caches.settings_of(name).selector, or_others=cache.absences > 0)
 
     def _resource(self, spec: ControllerSpec[Any]) -> MainResource[Any]:
         name = spec.main.resource.group_resource

@@ -63,6 +63,6 @@ class RangeIdentity:
         """What `own` selects: caches ask for the ranges by themselves."""
         return own or Selector()
 
-    def unassigned(self, own: Selector | None = None) -> Selector | None:
+    def unassigned(self, own: Selector | None = None, *, or_others: bool = False) -> Selector | None:
         """Labels do not tell."""
         return None

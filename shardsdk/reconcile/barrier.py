@@ -91,8 +91,8 @@ class Barrier:
         self._unassigned = unassigned
         self._main = main
         self._is_ours = is_ours
-        #: Resources of which a list has found no unassigned children of this shard's owners.
-        self._assigned: set[GroupResource] = set()
+        #: Resources, as often as they were not served, of which a list has found no such children of our owners.
+        self._assigned: set[tuple[GroupResource, int]] = set()
         #: Since when unassigned children are awaited, by the uid of each; those of the last list only.
         self._unassigned_since: dict[str, float] = {}
         self._states = ObjectStates(Children.UNKNOWN if hands_over else Children.KNOWN) if states is None else states
@@ -269,7 +269,7 @@ class Barrier:
         self, cache: Cache[Any], owners: Mapping[str, Request], since: dict[str, float]
     ) -> list[_Listed]:
         """Children that no cache has before the sharder has labelled them; notes `since` when each is awaited."""
-        name, selector = cache.resource.group_resource, self._unassigned(cache)
+        name, selector = (cache.resource.group_resource, cache.absences), self._unassigned(cache)
         if selector is None or name in self._assigned:
             return []
         listed: list[_Listed] = []

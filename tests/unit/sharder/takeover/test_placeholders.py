@@ -191,3 +191,19 @@ async def test_a_namespace_that_is_gone_keeps_no_objects_from_moving(
         await stage.pass_time(300)
         stage.create(OWNERS, thing("late", shard="gone"))
         await stage.until(lambda: stage.label(OWNERS, "late") == "one", seconds=60)
+
+
+@in_virtual_time
+async def test_shards_that_come_and_go_do_not_have_a_name_without_a_lease_waited_for_anew(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.set_up(ring(ALONE), "one", "two")
+    stage.create(OWNERS, thing("it", shard="gone"))
+    began = clock.monotonic()
+    async with leading(stage):
+        while stage.label(OWNERS, "it") == "gone" and clock.monotonic() - began < 120:
+            stage.start("three")
+            await stage.pass_time(5)
+            stage.release("three")
+            await stage.pass_time(5)
+    assert stage.label(OWNERS, "it") != "gone"
+    assert clock.monotonic() - began < 30

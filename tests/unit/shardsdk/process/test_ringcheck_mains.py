@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
 from shardsdk.process.ringcheck import READ_SECONDS, RingCheck
-from shardsdk.protocol.objects import CLUSTERRINGS
+from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource, Resource
 from shardsdk.queueing.metrics import Metrics
+from shardsdk.reconcile.context import Context
+from shardsdk.reconcile.spec import controller_for
+from shardsdk.testing import drive
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.rig import RING
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.unit.shardsdk.process.test_ringcheck import LISTED, NOT_LISTED, checking, missing, ring_of
+from tests.shard_rig import CONFIGMAPS, SECRETS
+from tests.unit.shardsdk.process.test_ringcheck import CHILD, LISTED, MAIN, NOT_LISTED, checking, missing, ring_of
 
 
 @in_virtual_time
@@ -59,3 +64,34 @@ async def test_what_a_program_owns_and_the_ring_lists_as_main_is_told_by_where_i
         pass
     (told,) = caplog.records
     assert told.__dict__["missing"] == "controlledResources of secrets: configmaps"
+
+
+@pytest.mark.parametrize("by_each", [True, False], ids=["each owns some", "nobody says which does"])
+@in_virtual_time
+async def test_what_objects_of_two_main_resources_own_is_missing_for_the_one_that_does_not_list_it(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, by_each: bool
+) -> None:
+    server, metrics = MemoryServer(), Metrics()
+    services = GroupResource("", "services")
+    server.create(CLUSTERRINGS, ring_of(*LISTED["spec"]["resources"], {"group": "", "resource": "services"}))
+    api, mains = MemoryApi(server, clock), frozenset({MAIN, services})
+    check = RingCheck(api, RING, mains, {CHILD: mains}, shard="one", by_each=by_each, clock=clock, metrics=metrics)
+    running = asyncio.create_task(check.run())
+    await check.looked.wait()
+    told = [each.__dict__["missing"] for each in caplog.records]
+    assert told == (["controlledResources of services: configmaps"] if by_each else [])
+    assert missing(metrics) == by_each
+    running.cancel()
+
+
+def test_a_manager_looks_for_what_each_of_its_controllers_owns(caplog: pytest.LogCaptureFixture) -> None:
+    async def reconcile(context: Context[Any]) -> None:
+        return None
+
+    services = Resource("", "v1", "services", "Service")
+    specs = [controller_for(each).owns(CONFIGMAPS).reconcile(reconcile) for each in (SECRETS, services)]
+
+    listed = ring_of(*LISTED["spec"]["resources"], {"group": "", "resource": "services"})
+    drive(specs, [(CLUSTERRINGS, listed)])
+    told = [each.__dict__["missing"] for each in caplog.records if "missing" in each.__dict__]
+    assert told == ["controlledResources of services: configmaps"]
