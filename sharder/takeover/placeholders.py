@@ -32,6 +32,8 @@ MAX_COUNTED: Final = 16
 #: A name counts for so long after the last of its objects was seen.  Its placeholder stays while some kind of objects
 #: cannot be read, for it may have some of those.
 SEEN_SECONDS: Final = 180.0
+#: So many placeholders of a ring do not count any more, about; while there are more, all do.
+MAX_UNSEEN: Final = 512
 #: Between two lines about one ring's crowds.
 TOLD_SECONDS: Final = 60.0
 
@@ -99,8 +101,10 @@ class Placeholders:
             del self._made_for[name]
         for name in names:
             self._note(name, now)
-        counted = (places for places, seen_at in self._made_for.values() if now - seen_at < SEEN_SECONDS)
-        self._names_in = Counter(chain.from_iterable(counted))
+        seen = [places for places, seen_at in self._made_for.values() if now - seen_at < SEEN_SECONDS]
+        if len(self._made_for) - len(seen) > MAX_UNSEEN:
+            seen = [places for places, _ in self._made_for.values()]
+        self._names_in = Counter(chain.from_iterable(seen))
 
     def _note(self, name: str, now: float) -> frozenset[str]:
         if places := frozenset(islice(self.where(name), MAX_COUNTED)):

@@ -89,7 +89,7 @@ class Cache(Generic[T]):
         self._hash_by = hash_by
         self._shown = NOWHERE
         self._dropping = False
-        #: How often its type has begun not to be served; owners that came meanwhile have left their children behind.
+        #: How often its type was found not to be served; owners that came meanwhile have left their children behind.
         self.absences: int = 0
         self._deletions: OrderedDict[Request, str] = OrderedDict()
         #: What cannot be shown, by the uid of its controller.
@@ -290,11 +290,15 @@ class Cache(Generic[T]):
             if not self._shown:
                 return
             selected = replace(selected, shards=self._shown.selector(self._hash_by))
-        for namespace in self._reflectors:
-            async for batch in self._api.stream(
-                self.resource, namespace, selector=selected, model=model, metadata_only=True
-            ):
-                yield batch
+        try:
+            for namespace in self._reflectors:
+                async for batch in self._api.stream(
+                    self.resource, namespace, selector=selected, model=model, metadata_only=True
+                ):
+                    yield batch
+        except NotServed:
+            self.absences += 1  # a watch may go on all the while, of an aggregated API say, and tell nothing of it
+            raise
 
     # -- inside -----------------------------------------------------------
 

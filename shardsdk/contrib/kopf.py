@@ -234,7 +234,7 @@ class KopfShard:
             api,
             lease,
             settle=settle,
-            main=[await as_served(api, each) for each in self._main],
+            main=await asyncio.gather(*(as_served(api, each) for each in self._main)),
             controlled=self._controlled,
             memories=memories,
             drain_timeout_seconds=self._drain_timeout_seconds,

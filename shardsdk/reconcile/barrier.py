@@ -10,7 +10,8 @@ whoever reconciled it then would make them a second time.
 
 Children that carry no shard label yet are in no shard's cache: their resource has
 been added to the ring a moment ago, and the sharder is about to label them.  The
-first list looks for them as well, and so do the next until one finds none.  One
+first list looks for them as well, and so do the next until one finds none; so it
+is again, for what other shards have, too, once their type was not served.  One
 that nobody labels (no sharder runs, its namespace is not the ring's) is waited for
 no longer than `UNLABELLED_SECONDS`.
 
@@ -39,18 +40,16 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta
 from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
-from shardsdk.protocol.objects import GroupResource, ObjectMeta, PartialObject, Resource
+from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
 from shardsdk.queueing.queue import Priority
 from shardsdk.reconcile.childlists import LateLists, ListPauses
 from shardsdk.reconcile.state import Arrival, Awaited, Child, ChildEvent, Children, ObjectState, ObjectStates
+from shardsdk.reconcile.unlabelled import AssignedTypes, Unlabelled
 
 log: Final = logger_of(__name__)
 
 #: A cache that is so far behind has lost its watch; it will list anew, and so do we.
 CATCH_UP_SECONDS: Final = 30.0
-#: A child that is without a label for so long may stay so; its owner must not.  A sharder
-#: labels some hundreds a second, so this is enough for a resource that has 100,000.
-UNLABELLED_SECONDS: Final = 600.0
 
 #: A moment so near is waited for no shorter: clocks differ, and time must pass.
 _SOON_SECONDS: Final = 0.001
@@ -91,10 +90,8 @@ class Barrier:
         self._unassigned = unassigned
         self._main = main
         self._is_ours = is_ours
-        #: Resources, as often as they were not served, of which a list has found no such children of our owners.
-        self._assigned: set[tuple[GroupResource, int]] = set()
-        #: Since when unassigned children are awaited, by the uid of each; those of the last list only.
-        self._unassigned_since: dict[str, float] = {}
+        self._assigned = AssignedTypes(clock)
+        self._unlabelled = Unlabelled(clock)
         self._states = ObjectStates(Children.UNKNOWN if hands_over else Children.KNOWN) if states is None else states
         #: Owners that wait, in the order in which they came.
         self._waiting: dict[Request, ObjectState] = {}
@@ -261,7 +258,7 @@ class Barrier:
                 # In this order: what is labelled meanwhile is in both lists, and not in none.
                 listed += await self._list_unassigned(cache, owners, since)
                 listed += await _list_children(cache, owners, self._main)
-        self._unassigned_since = since
+        self._unlabelled.since = since
         self._conclude(batch, listed)
         return self._clock.monotonic() - begun
 
@@ -269,8 +266,8 @@ class Barrier:
         self, cache: Cache[Any], owners: Mapping[str, Request], since: dict[str, float]
     ) -> list[_Listed]:
         """Children that no cache has before the sharder has labelled them; notes `since` when each is awaited."""
-        name, selector = (cache.resource.group_resource, cache.absences), self._unassigned(cache)
-        if selector is None or name in self._assigned:
+        name, absences, selector = cache.resource.group_resource, cache.absences, self._unassigned(cache)
+        if selector is None or self._assigned.has(name, absences):
             return []
         listed: list[_Listed] = []
         any_of_ours = False
@@ -279,28 +276,15 @@ class Barrier:
                 owner = _owner_among(owners, child, self._main)
                 if owner is None and not self._is_ours(child):
                     continue
-                if self._is_given_up(child.metadata, since):
+                if self._unlabelled.gives_up(child.metadata, since):
                     continue
                 any_of_ours = True
                 if owner is not None:
                     # Its label comes with a later version; that the cache saw it leave at this one proves nothing.
                     later = _after(child.metadata.resource_version)
                     listed.append(_Listed(owner, cache, request_of(child), later))
-        if not any_of_ours:
-            self._assigned.add(name)
+        self._assigned.listed(name, absences, all_ours=not any_of_ours)
         return listed
-
-    def _is_given_up(self, child: ObjectMeta, since: dict[str, float]) -> bool:
-        """Whether a child has been without a label for so long that its owner goes on without it."""
-        now = self._clock.monotonic()
-        first = since[child.uid] = self._unassigned_since.get(child.uid, now)
-        if now - first < UNLABELLED_SECONDS:
-            return False
-        log.warning(
-            "A child is never labelled; its owner goes on without it",
-            extra={"namespace": child.namespace, "object": child.name, "seconds": round(now - first)},
-        )
-        return True
 
     def _conclude(self, batch: Mapping[Request, tuple[str, Arrival]], listed: Sequence[_Listed]) -> None:
         # Whoever left meanwhile is not waiting; whoever came back waits for the next list.

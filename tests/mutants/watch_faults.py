@@ -6,6 +6,8 @@ from typing import Final
 
 from tests.mutants.fault import Fault
 
+ABSENT: Final = ("tests/unit/shardsdk/process/test_absent_types.py",)
+
 WATCH_FAULTS: Final[dict[str, Fault]] = {
     "SILENT_WATCHES_ARE_BELIEVED": Fault(
         "a watch that was silent while a request had no answer begins anew once a later one has",
@@ -27,5 +29,26 @@ WATCH_FAULTS: Final[dict[str, Fault]] = {
         "            return not unheard",
         "            return True",
         ("tests/unit/shardsdk/kube/test_initialevents.py",),
+    ),
+    "ABSENT_TYPES_LEAVE_NO_TRACE": Fault(
+        "an owner waits for the children that others have since their type was not served",
+        "shardsdk.process.workload",
+        "or_others=cache.absences > 0",
+        "or_others=False",
+        ABSENT,
+    ),
+    "WATCHES_ALONE_TELL_OF_ABSENCES": Fault(
+        "what lists are told of a type that is not served counts though its watch goes on",
+        "shardsdk.cache.cache",
+        "            self.absences += 1  # a watch",
+        "            pass  # a watch",
+        ABSENT,
+    ),
+    "ONE_LIST_ENDS_THE_SEARCH": Fault(
+        "until the sharder knows that a type is served again, owners come without their children",
+        "shardsdk.reconcile.unlabelled",
+        "(all_ours and served >= LEARNT_SECONDS)",
+        "all_ours",
+        ABSENT,
     ),
 }

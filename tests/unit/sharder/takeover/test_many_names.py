@@ -174,3 +174,23 @@ async def test_names_take_turns_also_while_nobody_knows_whether_they_have_object
             stage.create(OWNERS, thing(name, shard=f"made-up-{number}"))
         moved = {"one", "two"}
         await stage.until(lambda: {stage.label(OWNERS, name) for name in names} <= moved, seconds=600)
+
+
+@in_virtual_time
+async def test_placeholders_that_cannot_end_do_not_grow_without_bound(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody gives few objects other names again and again, while some kind cannot be read."""
+    monkeypatch.setattr(placeholders, "MAX_UNSEEN", 2 * FEW)
+    stage = make_stage(clock, api=Half)
+    stage.set_up(ring(ALONE, {"resource": CHILDREN.plural}), "one", "two")
+    for number in range(FEW):
+        stage.create(OWNERS, thing(f"it-{number}", shard="one"))
+    async with leading(stage):
+        await stage.pass_time(20)
+        for again in range(10):
+            for number in range(FEW):
+                label = {"metadata": {"labels": {LABELS.shard: f"made-up-{again}-{number}"}}}
+                stage.server.patch(OWNERS, f"it-{number}", "default", label)
+            await stage.pass_time(placeholders.SEEN_SECONDS + 20)
+        assert FEW < made_up(stage) <= 2 * FEW + 2 * (FEW + 10)
