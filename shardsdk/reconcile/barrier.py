@@ -42,9 +42,8 @@ from shardsdk.kube.selectors import Selector
 from shardsdk.logs import logger_of
 from shardsdk.protocol.objects import GroupResource, PartialObject, Resource
 from shardsdk.queueing.queue import Priority
-from shardsdk.reconcile.childlists import LateLists, ListPauses
+from shardsdk.reconcile.childlists import AssignedTypes, LateLists, ListPauses, Unlabelled
 from shardsdk.reconcile.state import Arrival, Awaited, Child, ChildEvent, Children, ObjectState, ObjectStates
-from shardsdk.reconcile.unlabelled import AssignedTypes, Unlabelled
 
 log: Final = logger_of(__name__)
 

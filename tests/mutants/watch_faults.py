@@ -46,7 +46,7 @@ WATCH_FAULTS: Final[dict[str, Fault]] = {
     ),
     "ONE_LIST_ENDS_THE_SEARCH": Fault(
         "until the sharder knows that a type is served again, owners come without their children",
-        "shardsdk.reconcile.unlabelled",
+        "shardsdk.reconcile.childlists",
         "(all_ours and served >= LEARNT_SECONDS)",
         "all_ours",
         ABSENT,

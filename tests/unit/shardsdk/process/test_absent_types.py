@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardsdk.protocol.objects import CLUSTERRINGS
-from shardsdk.reconcile.unlabelled import LEARNT_SECONDS, UNLABELLED_SECONDS
+from shardsdk.reconcile.childlists import LEARNT_SECONDS, UNLABELLED_SECONDS
 from shardsdk.testing import Rig, drive
 from shardsdk.testing.rig import SHARD
 from tests.shard_rig import CONFIGMAPS, SECRETS

@@ -18,9 +18,9 @@ from shardsdk.protocol.objects import CLUSTERRINGS, GroupResource
 from shardsdk.queueing.metrics import Metrics
 from shardsdk.reconcile.barrier import CATCH_UP_SECONDS
 from shardsdk.reconcile.caches import Caches, CacheSettings
+from shardsdk.reconcile.childlists import UNLABELLED_SECONDS
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.spec import controller_for
-from shardsdk.reconcile.unlabelled import UNLABELLED_SECONDS
 from shardsdk.testing import Rig, drive
 from shardsdk.testing.memory import MemoryServer
 from shardsdk.testing.memoryapi import MemoryApi

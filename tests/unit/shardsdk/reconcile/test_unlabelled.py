@@ -7,8 +7,8 @@ import pytest
 from shardsdk.protocol.objects import PartialObject
 from shardsdk.rbac import Right
 from shardsdk.reconcile.barrier import CATCH_UP_SECONDS
+from shardsdk.reconcile.childlists import UNLABELLED_SECONDS
 from shardsdk.reconcile.context import Context
-from shardsdk.reconcile.unlabelled import UNLABELLED_SECONDS
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, SECRETS, Rig
 
