@@ -36,10 +36,15 @@ def foreign_writes(history: History) -> Iterator[Violation]:
 
 
 def foreign_reconciles(history: History) -> Iterator[Violation]:
-    """A reconcile begins while its shard's Lease says that it holds the namespace."""
+    """A reconcile begins while its shard's Lease says that it holds the namespace.
+
+    Or said so when its process was suspended: between the look at the Lease and the first word of the reconcile, say.
+    No two are there at once.
+    """
     for each in history.reconciles:
         holds = [hold for hold in history.holdings.holds[history.places[each.uid]] if hold.shard == each.shard]
-        if not any(_may_hold(history, hold, each.begin) for hold in holds):
+        moments = (each.begin, *_suspended_before(history, each))
+        if not any(_may_hold(history, hold, moment) for hold in holds for moment in moments):
             yield Violation(
                 "foreign reconcile",
                 f"{each.process} began {each.uid} in {history.places[each.uid]} at {each.begin:.3f}, which its Lease"
@@ -118,6 +123,17 @@ def _by_hold(history: History) -> Iterator[tuple[Hold, Reconcile]]:
             if hold.shard == each.shard and history.clock.after(hold.since.at) <= each.begin:
                 yield hold, each
                 break
+
+
+def _suspended_before(history: History, reconcile: Reconcile) -> Iterator[float]:
+    """When its process was suspended, if this is the first that it began since it went on."""
+    begun = [each.begin for each in history.reconciles if each.process == reconcile.process]
+    for down in history.downs:
+        if down.process != reconcile.process or down.how != "suspended" or down.until is None:
+            continue
+        until = down.until
+        if reconcile.begin == min((begin for begin in begun if begin >= until), default=0.0):
+            yield down.since
 
 
 def _may_hold(history: History, hold: Hold, moment: float) -> bool:

@@ -168,8 +168,8 @@ class Rig:
         try:
             yield
         finally:
+            self.up(name)  # so what it does from now on comes after
             process.resume()
-            self.up(name)
 
     @asynccontextmanager
     async def network(self, name: str, net: Net) -> AsyncIterator[None]:

@@ -100,6 +100,31 @@ def test_a_reconcile_where_its_shard_holds_nothing_is_found() -> None:
     assert rules(story.told()) == ["foreign reconcile"]
 
 
+@pytest.mark.parametrize(("number", "found"), [(1, []), (2, ["foreign reconcile"])])
+def test_a_shard_that_is_suspended_between_its_look_and_a_reconcile_begins_that_one_when_it_goes_on(
+    number: int, found: list[str]
+) -> None:
+    story = Ranged()
+    story.renew("one")
+    story.down("one.1", 2 * LEASE_SECONDS)
+    story.now += LEASE_SECONDS
+    story.lease("one", holder="sharder")
+    story.name("two")
+    story.lease("two", held=ALL)
+    story.now += LEASE_SECONDS
+    for each in range(number):
+        story.begin("one", f"one/{2 + each}", lasts=0.1)
+    assert rules(story.told()) == found
+
+
+def test_a_shard_that_held_nothing_when_it_was_suspended_begins_nothing_when_it_goes_on() -> None:
+    story = Ranged()
+    story.down("two.1", LEASE_SECONDS)
+    story.now += LEASE_SECONDS
+    story.begin("two", "two/1", lasts=0.1)
+    assert rules(story.told()) == ["foreign reconcile"]
+
+
 def test_a_shard_that_takes_off_its_lease_what_it_works_on_is_found() -> None:
     story = Ranged()
     story.begin("one", "one/2", lasts=10.0)
