@@ -83,6 +83,22 @@ class Lag:
         return [change for change in changes if self._happened.get(change.version, 0.0) + self.seconds <= now]
 
 
+async def come_back_unseen(rig: Rig, owner: str, children: Lag, *, old: str, new: str) -> None:
+    """An owner that was given away returns, and no event has told that it had left; others made `new` instead of `old`.
+
+    What becomes of its children is told later.
+    """
+    children.seconds = 1000
+    rig.server.delete(CONFIGMAPS, old, "default")
+    rig.child(owner, new)
+    rig.relabel(SECRETS, owner, shard="shard-1")
+    rig.main._reflectors[None].restart()  # as after a broken watch: a list, which shows no leaving
+    await rig.clock.sleep(10)
+    children.seconds = 0
+    rig.nudge(CONFIGMAPS)
+    await rig.clock.sleep(60)
+
+
 @dataclass
 class Rig:
     """Everything a test wants to look at."""

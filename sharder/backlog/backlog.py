@@ -259,7 +259,7 @@ class Backlog:
     def is_empty_of(self, shard: str) -> bool | None:
         """Whether no object is seen that carries the label of `shard`, which is not available; `None`: not known."""
         stranded = [informer for _, informer in self.informers.of(Pending.STRANDED)]
-        if any(True for informer in stranded for _ in informer.each_of(shard)):
+        if any(True for _ in self.namespaces_of(shard)):
             return False
         gone = shard not in self._members.membership.available and self._members.adopted
         return True if gone and all(informer.synced for informer in stranded) else None
@@ -267,7 +267,7 @@ class Backlog:
     def namespaces_of(self, shard: str) -> Iterator[str]:
         """The namespace of each object that carries the label of `shard`, which is not available; at once, or not."""
         stranded = (informer for _, informer in self.informers.of(Pending.STRANDED))
-        return (obj.metadata.namespace for informer in stranded for obj in informer.each_of(shard))
+        return (obj.metadata.namespace for informer in stranded for obj in informer.of_shard(shard))
 
     async def confirm_empty_of(self, shard: str) -> bool:
         """A consistent read of every resource: does no object of ours carry the label of `shard`?"""

@@ -96,13 +96,9 @@ class FilteredInformer:
         """The shards that the objects are labelled with."""
         return {shard for each in self._reflectors for shard in each.store.index_values(_BY_SHARD)}
 
-    def each_of(self, shard: str) -> Iterator[SlimObject]:
+    def of_shard(self, shard: str) -> Iterator[SlimObject]:
         """The objects labelled with `shard`, to be gone through before anything changes."""
         return (obj for each in self._reflectors for obj in each.store.each(_BY_SHARD, shard))
-
-    def of_shard(self, shard: str) -> list[SlimObject]:
-        """The objects labelled with `shard`."""
-        return [obj for each in self._reflectors for obj in each.store.by_index(_BY_SHARD, shard)]
 
     def leave(self, namespace: str) -> list[SlimObject]:
         """Hold the objects of a namespace no longer, which has left the scope; they are told of as they change."""

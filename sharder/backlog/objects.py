@@ -7,6 +7,7 @@ object that is to move should cost little, of all others nothing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -66,7 +67,7 @@ class Sharing:
         return shared
 
 
-def newest_first(objects: list[SlimObject]) -> list[SlimObject]:
+def newest_first(objects: Iterable[SlimObject]) -> list[SlimObject]:
     """Those that were written last first: among them is what was made for a shard that was dead already."""
 
     def version(obj: SlimObject) -> int:

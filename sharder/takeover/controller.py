@@ -301,7 +301,7 @@ class TakeoverController:
         match step.act:
             case Act.GIVE_BACK | Act.DELETE if self._turns.crowded:
                 self._queue.add_after(key, WRITE_AGAIN_SECONDS)
-            case Act.CREATE if self._placeholders.wait(snapshot, key[1]):
+            case Act.CREATE if self._placeholders.has_to_wait(snapshot, key[1]):
                 self._queue.add_after(key, CROWDED_SECONDS, Priority.BULK)
             case Act.RENEW if self._records.of(key).held:
                 if not await self._renew(key):

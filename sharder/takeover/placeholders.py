@@ -16,8 +16,9 @@ from typing import Final
 from sharder.cache.rings import RingSnapshot
 from sharder.core.takeover import Limits, hold_seconds
 from sharder.takeover.lease_client import CLOSED_SECONDS, LeaseWriter
-from sharder.takeover.records import NEVER, Record, Records
+from sharder.takeover.records import Record, Records
 from shardsdk.kube.clock import Clock
+from shardsdk.kube.pace import AtMostEvery
 
 log = logging.getLogger(__name__)
 
@@ -65,38 +66,36 @@ class Placeholders:
         #: Of each name that has a placeholder, where its objects were when any were seen last, and when that was.
         self._made_for: dict[str, tuple[frozenset[str], float]] = {}
         self._names_in: Counter[str] = Counter()
-        self._counted_at = self._told_at = NEVER
+        self._counts, self._tells = AtMostEvery(COUNTED_SECONDS), AtMostEvery(TOLD_SECONDS)
 
     def lack(self, snapshot: RingSnapshot, shard: str) -> bool:
         """Whether a shard of this name might start, by what is seen, and find no lease that somebody holds."""
         return not all(map(self._writer.is_closed, _open_namespaces(snapshot, shard)))
 
-    def wait(self, snapshot: RingSnapshot, shard: str) -> bool:
-        """Whether there are so many where the objects of this name are that it waits; not if a shard has had it."""
+    def has_to_wait(self, snapshot: RingSnapshot, shard: str) -> bool:
+        """Whether there are too many where the objects of this name are for one more; not if a shard has had it."""
         if not all(gone.placeholder for gone in snapshot.vanished_named(shard)):
             return False
         now = self._clock.monotonic()
-        if now - self._counted_at >= COUNTED_SECONDS:
-            self._count(snapshot)
-            self._counted_at = now
-        place = ""
+        if self._counts.passes(now):
+            self._count(snapshot, now)
+        place = None
         # Each of them: whoever may write in a namespace that is full can put any number there before others' objects.
         for place in self.where(shard):
             if self._names_in[place] < MAX_NAMES:
                 return False
-        crowded = self._names_in[place] >= MAX_NAMES
-        if crowded and now - self._told_at >= TOLD_SECONDS:
-            self._told_at = now
+        if place is None:
+            return False
+        if self._tells.passes(now):
             log.warning(
                 "objects of one namespace carry the names of very many shards that were never seen: they wait in turn",
                 extra={"ring": self._ring, "namespace": place, "shard": shard},
             )
-        return crowded
+        return True
 
-    def _count(self, snapshot: RingSnapshot) -> None:
+    def _count(self, snapshot: RingSnapshot, now: float) -> None:
         names = {name for (_, name), seen in snapshot.leases.items() if seen.lease.placeholder}
         names |= {key[1] for key in self._records if key not in snapshot.leases and self._records.of(key).held}
-        now = self._clock.monotonic()
         for name in self._made_for.keys() - names:
             del self._made_for[name]
         for name in names:

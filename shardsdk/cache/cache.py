@@ -312,7 +312,8 @@ class Cache(Generic[T]):
             contain(partial(listener, delta), str(self.resource.group_resource))
 
     def _on_failing(self, where: str | None) -> None:
-        self.absences += isinstance(self._reflectors[where].failure, NotServed)
+        if isinstance(self._reflectors[where].failure, NotServed):
+            self.absences += 1
 
     def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
         request = Request(unfit.metadata.namespace, unfit.metadata.name)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
 from shardsdk.cache.identity import ShardIdentity, facts_of
-from shardsdk.cache.objects import Request, metadata_of, request_of
+from shardsdk.cache.objects import Request, metadata_of
 from shardsdk.kube.api import Api, Unfit
 from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind
@@ -79,13 +79,14 @@ class Departures:
 
     def _observe(self, delta: Delta[Any]) -> None:
         if delta.kind is EventKind.DELETED:
-            self._left(request_of(delta.object), metadata_of(delta.object))
+            self._left(metadata_of(delta.object))
 
     def _observe_unfit(self, unfit: Unfit, _: Unfit | None) -> None:
         if unfit.gone:
-            self._left(request_of(PartialObject(unfit.metadata)), unfit.metadata)
+            self._left(unfit.metadata)
 
-    def _left(self, request: Request, metadata: ObjectMeta) -> None:
+    def _left(self, metadata: ObjectMeta) -> None:
+        request = Request(metadata.namespace, metadata.name)
         if metadata.deletion_timestamp is not None and self._inflight.busy(request):
             self._queue.add(request)
 

@@ -146,10 +146,11 @@ class Handlers(Generic[T]):
         known = self._cache.metadata(request)
         if known is not None and known.uid == metadata.uid:
             return  # it is there, and this shard's; it cannot be read any more
-        self._end(request, metadata)
+        self._end(metadata)
 
-    def _end(self, request: Request, metadata: ObjectMeta) -> None:
-        """End the reconcile of an object that has left, and was `metadata` then."""
+    def _end(self, metadata: ObjectMeta) -> None:
+        """End the reconcile of an object that has left, and was so then."""
+        request = Request(metadata.namespace, metadata.name)
         # What was not being deleted went away unasked, or without finalizers; of what was, the resource finds out.
         if metadata.deletion_timestamp is None and self._cancel(request):
             log.warning(
@@ -172,8 +173,7 @@ class Handlers(Generic[T]):
     def _on_unfit(self, unfit: Unfit, before: Unfit | None) -> None:
         """A main object cannot be read, and has left the cache; or one that could not be read has gone."""
         if before is not None and (unfit.gone or unfit.metadata.uid != before.metadata.uid):
-            last = unfit.metadata if unfit.gone else before.metadata
-            self._end(Request(last.namespace, last.name), last)
+            self._end(unfit.metadata if unfit.gone else before.metadata)
         if unfit.error and not unfit.gone:
             self._unfit.tell(unfit)
 

@@ -7,6 +7,7 @@ exactly; and where times are known within bounds only, the bound counts that exc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final
 
 from tests.chaos.history import ASSIGNMENTS, CHILDREN, OWNERS, History, Reconcile, Version, Violation
@@ -43,8 +44,8 @@ def foreign_reconciles(history: History) -> Iterator[Violation]:
     """
     for each in history.reconciles:
         holds = [hold for hold in history.holdings.holds[history.places[each.uid]] if hold.shard == each.shard]
-        moments = (each.begin, *_suspended_before(history, each))
-        if not any(_may_hold(history, hold, moment) for hold in holds for moment in moments):
+        moments = chain((each.begin,), _suspended_before(history, each))
+        if not any(_may_hold(history, hold, moment) for moment in moments for hold in holds):
             yield Violation(
                 "foreign reconcile",
                 f"{each.process} began {each.uid} in {history.places[each.uid]} at {each.begin:.3f}, which its Lease"

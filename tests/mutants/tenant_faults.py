@@ -41,8 +41,8 @@ TENANT_FAULTS: Final[dict[str, Fault]] = {
     "A_LEASE_FOR_EACH_NAME": Fault(
         "few names have placeholders for the objects of one namespace",
         "sharder.takeover.placeholders",
-        "crowded = self._names_in[place] >= MAX_NAMES",
-        "crowded = False",
+        "            if self._names_in[place] < MAX_NAMES:",
+        "            if True:",
         CROWDS,
     ),
     "CROWDS_ARE_EVERYBODYS": Fault(

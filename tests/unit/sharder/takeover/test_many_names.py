@@ -45,6 +45,15 @@ def crowd(stage: Stage) -> None:
         stage.create(CHILDREN, thing(f"child-{number}", shard=f"made-up-{number}", owner=owner))
 
 
+def refusing_stage(clock: VirtualClock, *shards: str) -> Stage:
+    """Of a ring whose crowd would stay."""
+    stage = make_stage(clock, api=Refusing)
+    stage.set_up(ring(), *shards)
+    assert isinstance(stage.api, Refusing)
+    stage.api.refused.update(f"child-{number}" for number in range(MADE_UP))
+    return stage
+
+
 def left(stage: Stage) -> int:
     """Children that still carry such a name."""
     return sum(str(stage.label(CHILDREN, f"child-{number}")).startswith("made-up") for number in range(MADE_UP))
@@ -88,11 +97,8 @@ async def test_few_leases_are_made_at_a_time_for_names_that_never_had_one(
 async def test_a_crowd_that_stays_holds_up_no_other_namespace_and_no_name_that_a_shard_has_had(
     clock: VirtualClock,
 ) -> None:
-    stage = make_stage(clock, api=Refusing)
-    stage.set_up(ring(), "one", "two")
+    stage = refusing_stage(clock, "one", "two")
     crowd(stage)
-    assert isinstance(stage.api, Refusing)
-    stage.api.refused.update(f"child-{number}" for number in range(MADE_UP))
     [late], [there] = names_on("two", "one", "two"), names_on("two", "one", "two", namespace="another")
     async with leading(stage):
         await stage.until(lambda: made_up(stage) >= FEW, seconds=100)
@@ -116,11 +122,8 @@ async def test_a_crowd_that_stays_hides_no_other_namespaces_objects_behind_as_ma
     clock: VirtualClock,
 ) -> None:
     """Of a name that others' objects carry as well, as after a backup was restored."""
-    stage = make_stage(clock, api=Refusing)
-    stage.set_up(ring(), "one", "two")
+    stage = refusing_stage(clock, "one", "two")
     crowd(stage)
-    assert isinstance(stage.api, Refusing)
-    stage.api.refused.update(f"child-{number}" for number in range(MADE_UP))
     [there] = names_on("two", "one", "two", namespace="another")
     async with leading(stage):
         await stage.until(lambda: made_up(stage) >= FEW, seconds=100)
@@ -135,11 +138,8 @@ async def test_a_crowd_that_stays_hides_no_other_namespaces_objects_behind_as_ma
 async def test_a_name_that_a_shard_has_had_does_not_wait_either_once_it_has_had_a_placeholder(
     clock: VirtualClock,
 ) -> None:
-    stage = make_stage(clock, api=Refusing)
-    stage.set_up(ring(), "one", "two", "three")
+    stage = refusing_stage(clock, "one", "two", "three")
     [late] = names_on("two", "one", "two")
-    assert isinstance(stage.api, Refusing)
-    stage.api.refused.update(f"child-{number}" for number in range(MADE_UP))
     async with leading(stage):
         await stage.until(lambda: stage.condition("Settled") == "True")
         stage.create(OWNERS, thing(late, shard="three"))

@@ -15,6 +15,21 @@ from tests.unit.shardsdk.process.test_ringcheck import LISTED, OWNING
 LONG = 900.0
 
 
+def come(rig: Rig, owner: str, child: str) -> None:
+    """An owner comes, of which another shard has a child."""
+    rig.create(SECRETS, {"metadata": {"name": owner}})
+    others = {rig.labels_of_ring.shard: "another"}
+    rig.create_child(SECRETS, owner, CONFIGMAPS, {"metadata": {"name": child, "labels": others}})
+
+
+async def leave_and_return(rig: Rig) -> None:
+    """The type of the children is not served for a while."""
+    rig.server.serves = lambda resource: resource != CONFIGMAPS
+    await rig.clock.sleep(LONG)
+    rig.server.serves = lambda resource: True
+    await rig.clock.sleep(60)
+
+
 @pytest.mark.parametrize("comes", ["meanwhile", "afterwards"])
 def test_an_owner_waits_for_the_child_that_another_shard_has_since_its_type_was_not_served(comes: str) -> None:
     async def story(rig: Rig) -> None:
@@ -22,9 +37,7 @@ def test_an_owner_waits_for_the_child_that_another_shard_has_since_its_type_was_
         await rig.clock.sleep(LONG)
         if comes == "afterwards":
             rig.server.serves = lambda resource: True
-        rig.create(SECRETS, {"metadata": {"name": "owner"}})
-        others = {rig.labels_of_ring.shard: "another"}
-        rig.create_child(SECRETS, "owner", CONFIGMAPS, {"metadata": {"name": "child", "labels": others}})
+        come(rig, "owner", "child")
         await rig.clock.sleep(60)
         rig.server.serves = lambda resource: True
         await rig.clock.sleep(60)
@@ -50,9 +63,7 @@ def test_it_waits_as_well_if_no_watch_has_ended_meanwhile() -> None:
 
     async def story(rig: Rig) -> None:
         rig.server.serves = lambda resource: resource != CONFIGMAPS
-        rig.create(SECRETS, {"metadata": {"name": "owner"}})
-        others = {rig.labels_of_ring.shard: "another"}
-        rig.create_child(SECRETS, "owner", CONFIGMAPS, {"metadata": {"name": "child", "labels": others}})
+        come(rig, "owner", "child")
         await rig.clock.sleep(30)
         rig.server.serves = lambda resource: True
         await rig.clock.sleep(60)
@@ -65,15 +76,10 @@ def test_it_waits_as_well_if_no_watch_has_ended_meanwhile() -> None:
 
 def test_it_waits_as_well_if_it_came_before_the_sharder_knew_that_the_type_is_served_again() -> None:
     async def story(rig: Rig) -> None:
-        rig.server.serves = lambda resource: resource != CONFIGMAPS
-        await rig.clock.sleep(LONG)
-        rig.server.serves = lambda resource: True
-        await rig.clock.sleep(60)
+        await leave_and_return(rig)
         rig.create(SECRETS, {"metadata": {"name": "of-no-other"}})
         await rig.settle()
-        rig.create(SECRETS, {"metadata": {"name": "owner"}})
-        others = {rig.labels_of_ring.shard: "another"}
-        rig.create_child(SECRETS, "owner", CONFIGMAPS, {"metadata": {"name": "child", "labels": others}})
+        come(rig, "owner", "child")
         await rig.clock.sleep(20)
         assert {name for name, _ in rig.outcomes} == {"of-no-other"}
         rig.patch(CONFIGMAPS, "child", {"metadata": {"labels": {rig.labels_of_ring.shard: SHARD}}})
@@ -91,9 +97,7 @@ def test_children_that_nobody_labels_hold_owners_up_for_a_limited_time_after_the
         began = rig.clock.monotonic()
         for number, owner in enumerate("abc"):
             await rig.clock.sleep(began + number * 0.45 * UNLABELLED_SECONDS - rig.clock.monotonic())
-            rig.create(SECRETS, {"metadata": {"name": owner}})
-            child = {"name": f"{owner}-child", "labels": {shard: "another"}}
-            rig.create_child(SECRETS, owner, CONFIGMAPS, {"metadata": child})
+            come(rig, owner, f"{owner}-child")
             rig.patch(CONFIGMAPS, f"{owner}-child", {"metadata": {"labels": None}})
         assert not rig.outcomes
         await rig.clock.sleep(began + UNLABELLED_SECONDS + 60 - rig.clock.monotonic())
@@ -106,11 +110,3 @@ def test_children_that_nobody_labels_hold_owners_up_for_a_limited_time_after_the
         assert {name for name, _ in rig.outcomes[before:]} == {"a"}, "as it is, its child is awaited no more"
 
     drive(OWNING, [(CLUSTERRINGS, LISTED)], story)
-
-
-async def leave_and_return(rig: Rig) -> None:
-    """The type of the children is not served for a while."""
-    rig.server.serves = lambda resource: resource != CONFIGMAPS
-    await rig.clock.sleep(LONG)
-    rig.server.serves = lambda resource: True
-    await rig.clock.sleep(60)

@@ -11,7 +11,7 @@ from shardsdk.rbac import Right
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Lag, Rig
+from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Lag, Rig, come_back_unseen
 
 Ctx = Context[PartialObject]
 
@@ -125,15 +125,7 @@ async def test_an_owner_seen_to_leave_and_not_to_have_left_waits_again(clock: Vi
         owners.seconds = 1000
         await clock.sleep(1)
         assert rig.labels("owner") == {}
-        children.seconds = 1000
-        rig.server.delete(CONFIGMAPS, "old", "default")
-        rig.child("owner", "new")
-        rig.relabel(SECRETS, "owner", shard="shard-1")
-        rig.main._reflectors[None].restart()  # as after a broken watch: a list, which shows no leaving
-        await clock.sleep(10)
-        children.seconds = 0
-        rig.nudge(CONFIGMAPS)
-        await clock.sleep(60)
+        await come_back_unseen(rig, "owner", children, old="old", new="new")
     assert seen[0] == ["old"]
     assert [names for names in seen[1:] if names != ["new"]] == []
 

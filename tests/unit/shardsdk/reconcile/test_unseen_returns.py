@@ -11,7 +11,7 @@ from shardsdk.protocol.objects import PartialObject
 from shardsdk.testing import Rig as Driven
 from shardsdk.testing import drive
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
-from tests.shard_rig import CONFIGMAPS, SECRETS, Lag, Rig
+from tests.shard_rig import CONFIGMAPS, SECRETS, Lag, Rig, come_back_unseen
 from tests.unit.shardsdk.operator.websites import WebsiteSpec
 
 
@@ -50,15 +50,7 @@ async def test_its_children_are_listed_anew_though_a_write_in_doubt_had_them_lis
         drained.set()
         await clock.sleep(30)
         assert rig.labels("owner") == {}
-        children.seconds = 1000
-        rig.server.delete(CONFIGMAPS, "old", "default")
-        rig.child("owner", "new")
-        rig.relabel(SECRETS, "owner", shard="shard-1")
-        rig.main._reflectors[None].restart()  # as after a broken watch: a list, which shows no leaving
-        await clock.sleep(10)
-        children.seconds = 0
-        rig.nudge(CONFIGMAPS)
-        await clock.sleep(60)
+        await come_back_unseen(rig, "owner", children, old="old", new="new")
     assert seen == [["old"], ["new"]]
 
 
