@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 
 import pytest
@@ -15,9 +15,11 @@ from shardsdk.errors import ApiError, ConnectionFailed
 from shardsdk.kube import openstreams, sessions
 from shardsdk.kube.api import SILENCE_SECONDS
 from shardsdk.kube.client import Client
+from shardsdk.kube.openstreams import OpenStream, OpenStreams
 from shardsdk.kube.reflector import Reflector
 from shardsdk.kube.server import direct_access
 from shardsdk.protocol.objects import LEASES, PartialObject
+from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.kube_fakes import CONFIGMAPS, InstantClock
 from tests.kube_server import config_map, end_of_list, line, talking
 
@@ -244,3 +246,30 @@ async def test_whoever_follows_goes_on_where_it_was_and_misses_nothing() -> None
         assert reflector.failure is None
         running.cancel()
         await asyncio.wait([running])
+
+
+@in_virtual_time
+async def test_of_requests_that_are_given_up_the_one_that_was_sent_last_counts(clock: VirtualClock) -> None:
+    """What came before it was sent says nothing of what has come since, however long another one has waited."""
+    streams = OpenStreams("api")
+    streams.run_on(asyncio.get_running_loop())
+    asked_first = clock.monotonic()
+    await asyncio.sleep(1)
+    silent = OpenStream(resumable=True)
+
+    async def read() -> None:
+        with streams.kept(silent), suppress(TimeoutError):
+            async with asyncio.timeout(100) as limit:
+                with silent.reading(limit):
+                    await asyncio.sleep(1000)
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(1)
+    asked_last = clock.monotonic()
+    await asyncio.sleep(5)
+    streams.unanswered(asked_last)
+    streams.unanswered(asked_first)
+    streams.answered(clock.monotonic())
+    await asyncio.sleep(5)
+    assert reading.done()
+    assert silent.over
