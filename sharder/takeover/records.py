@@ -144,6 +144,8 @@ class Records:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._each: dict[tuple[str, str], Record] = {}
+        #: The namespaces of each shard's: there may be very many names.
+        self._where: dict[str, set[str]] = {}
         #: Told when other leases cannot be acquired than before, or have nobody to take over.
         self.when_changed: list[Callable[[], None]] = []
 
@@ -167,6 +169,7 @@ class Records:
         record = self._each.get(key)
         if record is None:
             record = self._each[key] = Record(ShardHold(f"lease of shard {key[1]}", self._clock))
+            self._where.setdefault(key[1], set()).add(key[0])
         return record
 
     @property
@@ -292,6 +295,9 @@ class Records:
         record = self._each.pop(key, None)
         if record is not None:
             record.drop()
+            self._where[key[1]].discard(key[0])
+            if not self._where[key[1]]:
+                del self._where[key[1]]
 
     def forget_all(self) -> None:
         """The ring is gone."""
@@ -304,11 +310,8 @@ class Records:
             record = self.of(key)
             return record.wrote_at >= recent and lease.metadata.resource_version in record.replaced
         # Created a moment ago, in whatever namespace, and not in the cache yet?
-        return any(
-            record.held and record.wrote_at >= recent
-            for (namespace, shard), record in self._each.items()
-            if shard == key[1] and key[0] in ("", namespace)
-        )
+        named = (self._each[each, key[1]] for each in self._where.get(key[1], ()) if key[0] in ("", each))
+        return any(record.held and record.wrote_at >= recent for record in named)
 
 
 def _describe_spared(key: tuple[str, str], until: datetime | None) -> str:

@@ -52,8 +52,12 @@ def is_controlled(thing: object, main: Resource, owner: Request, uid: str) -> bo
 
     Its uid alone does not say so: an API server takes any in a reference, from whoever may write in some namespace.
     """
-    controller = metadata_of(thing).controller
-    return controller is not None and controller.uid == uid and owner_of(thing, main) == owner
+    metadata = metadata_of(thing)
+    reference = metadata.controller
+    if reference is None or reference.uid != uid or reference.name != owner.name:
+        return False
+    # Whether it has a namespace the owner itself tells: what a program declares of `main` may not be so.
+    return (reference.kind, reference.group) == (main.kind, main.group) and owner.namespace in ("", metadata.namespace)
 
 
 def controller_reference(main: Resource, owner: ObjectMeta) -> dict[str, Any]:

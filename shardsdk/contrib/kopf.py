@@ -52,7 +52,6 @@ from kopf._core.reactor import processing
 from kopf._core.reactor.inventory import ResourceMemories
 
 from shardsdk.cache.identity import ShardIdentity
-from shardsdk.contrib.kopf_families import as_served
 from shardsdk.contrib.kopf_gate import Gate
 from shardsdk.contrib.kopf_relay import Relay
 from shardsdk.errors import ConfigurationError, ShardingError
@@ -234,7 +233,7 @@ class KopfShard:
             api,
             lease,
             settle=settle,
-            main=await asyncio.gather(*(as_served(api, each) for each in self._main)),
+            main=self._main,
             controlled=self._controlled,
             memories=memories,
             drain_timeout_seconds=self._drain_timeout_seconds,

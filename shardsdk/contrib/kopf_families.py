@@ -19,15 +19,14 @@ Does not guarantee anything about a child whose label is changed by hand while i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
 from shardsdk.cache.identity import ShardIdentity, facts_of
 from shardsdk.cache.objects import Request, metadata_of, owner_of, request_of
-from shardsdk.errors import ShardingError
+from shardsdk.errors import Forbidden, ShardingError
 from shardsdk.kube.api import Api
 from shardsdk.kube.clock import Clock
 from shardsdk.logs import logger_of
@@ -151,12 +150,18 @@ class Family:
 
 
 class Families:
-    """The families of one shard, by the uids of their main objects."""
+    """The families of one shard, by the uids of their main objects.
+
+    Whether objects of `main` have a namespace is believed the API server alone: else their children are not found.
+    """
 
     def __init__(self, identity: ShardIdentity, api: Api, main: Collection[Resource], clock: Clock) -> None:
         self._identity = identity
         self._api = api
-        self._main = tuple(main)
+        self._main = {each.group_resource: each for each in main}
+        #: Of which nobody has told yet whether they have a namespace; a type may be served long after a shard starts.
+        self._unsure = set(self._main)
+        self._told = asyncio.Event()
         self._clock = clock
         self._asking = asyncio.Semaphore(CONCURRENT_QUESTIONS)
         #: By name as well: a child is believed what it says of its owner's uid in its own namespace alone.
@@ -170,14 +175,18 @@ class Families:
         return len(self._families)
 
     def of_main(self, resource: Resource, body: Mapping[str, Any]) -> Family:
-        """The family of a main object that an event shows."""
+        """The family of a main object that an event shows, as an object of `resource` as it is served."""
+        name = resource.group_resource
+        # A type may be made anew as another.
+        if name in self._unsure or self._main[name].namespaced != resource.namespaced:
+            self._note(resource)
         return self._get(resource, request_of(body), metadata_of(body).uid)
 
     def of_child(self, resource: Resource, body: Mapping[str, Any]) -> Family | None:
         """The family that a controlled object belongs to from now on; `None`: nothing of the ring controls it."""
         metadata = metadata_of(body)
         family, child = None, None
-        for main in self._main:
+        for main in self._main.values():
             owner = owner_of(body, main)
             if owner is not None and metadata.controller is not None:
                 family = self._get(main, owner, metadata.controller.uid)
@@ -189,6 +198,44 @@ class Families:
             self._of[metadata.uid] = family
             family.children.setdefault(metadata.uid, child or Child(resource, request_of(body)))
         return family
+
+    async def learn(
+        self, body: Mapping[str, Any], news: asyncio.Event | None, waits: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Return once it is known whether the main object that controls an object has a namespace, or there are `news`.
+
+        `waits` is called before that takes long.
+        """
+        mains = (each for name, each in self._main.items() if name in self._unsure and owner_of(body, each) is not None)
+        main, seconds = next(mains, None), ASK_SECONDS[0]
+        while main is not None and main.group_resource in self._unsure and not (news is not None and news.is_set()):
+            if await self._look_up(main, owner_of(body, main)):
+                return
+            await waits()
+            await any_of(self._told, news, seconds=seconds)
+            seconds = min(2 * seconds, ASK_SECONDS[1])
+
+    async def _look_up(self, main: Resource, owner: Request | None) -> bool:
+        """Whether it is known by now how `main` is served: where that must not be asked, it is as it was said to be."""
+        try:
+            served, why = await self._api.discover(main.group, main.plural), "its type is not served"
+        except Forbidden:
+            served, why = main, ""
+        except ShardingError as error:
+            served, why = None, str(error)
+        if served is not None:
+            self._note(served)
+        elif main.group_resource in self._unsure:
+            where = facts_of(self._identity, main, owner or Request("", ""))
+            log.warning("Could not find out where an owner is; its children wait: %s", why, extra=where)
+        return served is not None
+
+    def _note(self, served: Resource) -> None:
+        name = served.group_resource
+        self._main[name] = replace(self._main[name], namespaced=served.namespaced)
+        self._unsure.discard(name)
+        self._told.set()
+        self._told = asyncio.Event()
 
     def leave(self, uid: str) -> None:
         """A controlled object is not here any more."""
@@ -248,17 +295,6 @@ class Families:
             ask_at = self._clock.monotonic() + ASK_SECONDS[0]
             family = self._families[who] = Family(main, request, uid, ask_at)
         return family
-
-
-async def as_served(api: Api, main: Resource) -> Resource:
-    """`main` with or without a namespace as it is served, whatever was said of that; else its children are not found.
-
-    What is not served yet, or cannot be asked for, stays as it was said to be.
-    """
-    with suppress(ShardingError):
-        if (served := await api.discover(main.group, main.plural)) is not None:
-            return replace(main, namespaced=served.namespaced)
-    return main
 
 
 async def any_of(*events: asyncio.Event | None, seconds: float | None = None) -> None:

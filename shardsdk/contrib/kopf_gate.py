@@ -161,7 +161,7 @@ class Gate:
     async def __call__(self, *, raw_event: Event, **rest: Any) -> str | None:
         """As kopf's: process one event of one object; the version that kopf's patch has made, if it made one."""
         passing = _Passing(_as_ours(rest["resource"]), raw_event, rest)
-        family = self._family_of(passing)
+        family = await self._family_of(passing)
         try:
             if await self._admit(passing, family):
                 return await self._work(passing, family)
@@ -182,11 +182,12 @@ class Gate:
 
     # -- whose is it? --------------------------------------------------------------
 
-    def _family_of(self, passing: _Passing) -> Family | None:
+    async def _family_of(self, passing: _Passing) -> Family | None:
         """The main object on which it depends whether work may begin; `None`: there is none."""
         if passing.name in self._main:
             return self._families.of_main(passing.resource, passing.body)
         if passing.name in self._controlled:
+            await self._families.learn(passing.body, passing.news, passing.count_as_indexed)
             return self._families.of_child(passing.resource, passing.body)
         return None
 

@@ -33,7 +33,7 @@ from random import Random
 from typing import Any, Final
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.objects import Request, is_at_least, metadata_of, owner_of, request_of
+from shardsdk.cache.objects import Request, is_at_least, is_controlled, metadata_of, request_of
 from shardsdk.errors import ShardingError, StreamInterrupted
 from shardsdk.kube.backoff import Backoff
 from shardsdk.kube.clock import Clock
@@ -318,8 +318,10 @@ def _after(version: str) -> str:
 def _owner_among(owners: Mapping[str, Request], child: PartialObject, main: Resource) -> Request | None:
     """Which of `owners` (by uid) controls a child; `None`: none of them."""
     controller = child.metadata.controller
-    owner = None if controller is None else owners.get(controller.uid)
-    return owner if owner is not None and owner_of(child, main) == owner else None
+    if controller is None:
+        return None
+    owner = owners.get(controller.uid)
+    return owner if owner is not None and is_controlled(child, main, owner, controller.uid) else None
 
 
 async def _list_children(cache: Cache[Any], owners: Mapping[str, Request], main: Resource) -> list[_Listed]:

@@ -256,7 +256,7 @@ LEASE_FAULTS: Final[dict[str, Fault]] = {
         "under a hold on a lease that is gone nothing more is written",
         "sharder.takeover.records",
         "        if record is not None:\n            record.drop()\n",
-        "",
+        "        if record is not None:\n",
         HOLDS,
     ),
     "ONE_RENEWAL_IS_ALL": Fault(

@@ -20,16 +20,30 @@ TENANT_FAULTS: Final[dict[str, Fault]] = {
     "CONTROLLED_BY_UID_ALONE": Fault(
         "who names an owner by its uid from another namespace is none of the children that a reconcile is shown",
         "shardsdk.cache.objects",
-        "return controller is not None and controller.uid == uid and owner_of(thing, main) == owner",
-        "return controller is not None and controller.uid == uid",
+        '(reference.kind, reference.group) == (main.kind, main.group) and owner.namespace in ("", metadata.namespace)',
+        "True",
+        ("tests/unit/shardsdk/reconcile/test_foreign_children.py",),
+    ),
+    "NAMESPACE_OF_AN_OWNER_AS_DECLARED": Fault(
+        "an owner without a namespace has its children, whatever its program says of its resource",
+        "shardsdk.cache.objects",
+        'owner.namespace in ("", metadata.namespace)',
+        'owner.namespace == (metadata.namespace if main.namespaced else "")',
         ("tests/unit/shardsdk/reconcile/test_foreign_children.py",),
     ),
     "WAIT_FOR_CHILDREN_BY_UID_ALONE": Fault(
         "an owner does not wait for the label of who names it by its uid from another namespace",
         "shardsdk.reconcile.barrier",
-        "return owner if owner is not None and owner_of(child, main) == owner else None",
+        "return owner if owner is not None and is_controlled(child, main, owner, controller.uid) else None",
         "return owner",
         ("tests/unit/shardsdk/reconcile/test_foreign_children.py",),
+    ),
+    "KOPF_BELIEVES_WHAT_IS_DECLARED": Fault(
+        "a child whose owner's type is served later waits until it is known whether its owner has a namespace",
+        "shardsdk.contrib.kopf_families",
+        "self._unsure = set(self._main)",
+        "self._unsure = set[GroupResource]()",
+        ("tests/unit/shardsdk/contrib/test_kopf_foreign_children.py",),
     ),
     "KOPF_FAMILIES_BY_UID_ALONE": Fault(
         "what a child says of its owner's uid counts in its own namespace alone",

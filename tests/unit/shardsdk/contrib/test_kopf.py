@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,6 @@ from kopf._core.engines.indexing import OperatorIndexers
 from kopf._core.intents.causes import Activity
 
 from shardsdk.contrib.kopf import KopfShard, _check_options, _run_until_either_ends
-from shardsdk.contrib.kopf_gate import Gate
 from shardsdk.errors import ConfigurationError, NotFound
 from shardsdk.process.process import ExitCode
 from shardsdk.protocol.namespaces import NAME_LABEL
@@ -39,7 +37,6 @@ async def settings_of(
     registry: kopf.OperatorRegistry,
     monkeypatch: pytest.MonkeyPatch,
     get: Any = _no_ring,
-    served: Resource | None = None,
     **given: Any,
 ) -> Any:
     """The settings of an operator under `shard` once its startup handlers have run, in kopf's order."""
@@ -61,10 +58,7 @@ async def settings_of(
     monkeypatch.setattr(kopf, "run_tasks", run)
     shard._lease = lease
 
-    async def discover(*_: Any) -> Resource | None:
-        return served
-
-    api: Any = SimpleNamespace(access=access, get=get, discover=discover)
+    api: Any = SimpleNamespace(access=access, get=get)
     session: Any = object()
     await shard._operate(lease, api, session, {"registry": registry, **given})
     return settings
@@ -84,19 +78,6 @@ async def test_kopf_watches_only_this_shards_objects_of_what_the_ring_shares(mon
     for group, plural in (("", "namespaces"), ("", "pods"), ("apiextensions.k8s.io", "customresourcedefinitions")):
         assert selected(settings, group, plural) == []
     assert selected(settings, "example.com", "secrets") == [], "of another group"
-
-
-async def test_whether_main_objects_are_in_namespaces_is_as_they_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    gated: list[Resource] = []
-
-    def make(*args: Any, main: list[Resource], **given: Any) -> Gate:
-        gated.extend(main)
-        return Gate(*args, main=main, **given)
-
-    monkeypatch.setattr("shardsdk.contrib.kopf.Gate", make)
-    served = replace(SECRETS, namespaced=False)
-    await settings_of(KopfShard(RING.ring, main=[SECRETS]), kopf.OperatorRegistry(), monkeypatch, served=served)
-    assert [each.namespaced for each in gated] == [False]
 
 
 async def test_selectors_of_the_operators_own_are_kept_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:

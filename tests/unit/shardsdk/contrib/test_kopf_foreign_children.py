@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from kopf._cogs.structs.references import Resource as KopfResource
 
-from shardsdk.contrib.kopf_families import as_served
+from shardsdk.contrib.kopf_families import Families
 from shardsdk.contrib.kopf_gate import Gate
+from shardsdk.errors import Forbidden
 from shardsdk.protocol.objects import Resource
 from shardsdk.testing.memoryapi import Fault
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, ME, RING
 from tests.unit.shardsdk.contrib.test_kopf_families import end, go, reference_to
-from tests.unit.shardsdk.contrib.test_kopf_gate import CHILDREN, Rig
+from tests.unit.shardsdk.contrib.test_kopf_gate import CHILDREN, Indexed, Rig
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget", namespaced=False)
 SHOWN = KopfResource("example.com", "v1", "widgets", kind="Widget", namespaced=False)
@@ -57,39 +59,83 @@ async def test_the_owners_drain_does_not_wait_for_it(clock: VirtualClock) -> Non
     await end(working, giving)
 
 
+def said_to_have_a_namespace(rig: Rig) -> Gate:
+    """A gate whose program has said of the main resource no more than its name."""
+    return Gate(
+        rig.process, ME, rig.api, rig.lease, settle=rig.api.writes_settled, memories=rig.memories, clock=rig.clock,
+        main=[replace(WIDGETS, namespaced=True)], controlled=[CONFIGMAPS],
+    )  # fmt: skip
+
+
+def family(rig: Rig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A main object without a namespace, and a child of it."""
+    owner = rig.server.create(WIDGETS, {"metadata": {"name": "mine", "labels": {RING.shard: "shard-1"}}})
+    reference = {**reference_to(owner, "Widget"), "apiVersion": "example.com/v1"}
+    metadata = {"name": "child", "namespace": "default", "labels": {RING.shard: "shard-1"}}
+    return owner, rig.server.create(CONFIGMAPS, {"metadata": {**metadata, "ownerReferences": [reference]}})
+
+
+@pytest.mark.parametrize("first", ["owner", "child", "child, before its type was served", "child, in an outage"])
 @in_virtual_time
 async def test_a_drain_waits_for_the_children_of_what_has_no_namespace_though_it_was_said_to_have_one(
-    clock: VirtualClock,
+    clock: VirtualClock, first: str
 ) -> None:
-    rig = Rig(clock)
-    owner = rig.server.create(WIDGETS, {"metadata": {"name": "mine", "labels": {RING.shard: "shard-1"}}})
-    rig.api.served.append(WIDGETS)
-    said = replace(WIDGETS, namespaced=True)
-    rig.gate = Gate(
-        rig.process, ME, rig.api, rig.lease, settle=rig.api.writes_settled, memories=rig.memories, clock=clock,
-        main=[await as_served(rig.api, said)], controlled=[CONFIGMAPS],
-    )  # fmt: skip
-    reference = {**reference_to(owner, "Widget"), "apiVersion": "example.com/v1"}
-    metadata = {
-        "name": "child",
-        "namespace": "default",
-        "labels": {RING.shard: "shard-1"},
-        "ownerReferences": [reference],
-    }
-    child = rig.server.create(CONFIGMAPS, {"metadata": metadata})
-    await rig.event("ADDED", owner, SHOWN)
+    """Its definition may be made after the shard has started."""
+    rig, indexed = Rig(clock), Indexed()
+    rig.gate = said_to_have_a_namespace(rig)
+    owner, child = family(rig)
     rig.busy_seconds = 10.0
-    working = go(rig.event("ADDED", child, CHILDREN))
+    shown: list[Any] = []
+    if first == "owner":
+        shown.append(go(rig.event("ADDED", owner, SHOWN)))
+        await clock.sleep(11)
+    elif first == "child, in an outage":
+        rig.api.fault = Fault.REFUSED
+    elif first == "child":
+        rig.api.served.append(WIDGETS)
+    toggles = {"operator_indexed": indexed, "resource_indexed": "this object"}
+    working = go(rig.event("ADDED", child, CHILDREN, **toggles))
     await clock.sleep(3)
+    if first != "owner":
+        assert (("ADDED", "child") in rig.processed) is (first == "child")
+        assert not indexed.waits_for or first == "child", "others' handlers do not wait for it"
+        rig.api.fault = Fault.NONE
+        shown.append(go(rig.event("ADDED", owner, SHOWN)))
+        await clock.sleep(3)
+    assert ("ADDED", "child") in rig.processed
     drained = rig.server.patch(WIDGETS, "mine", None, {"metadata": {"labels": {RING.drain: "true"}}})
     giving = go(rig.event("MODIFIED", drained, SHOWN))
     await clock.sleep(3)
     assert RING.drain in rig.server.get(WIDGETS, "mine", None)["metadata"]["labels"]
-    await end(working, giving)
+    await end(working, giving, *shown)
 
 
 @in_virtual_time
-async def test_what_cannot_be_asked_for_is_as_it_was_said_to_be(clock: VirtualClock) -> None:
+async def test_what_must_not_be_asked_for_is_as_it_was_said_to_be(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = Rig(clock)
-    rig.api.fault = Fault.REFUSED
-    assert await as_served(rig.api, WIDGETS) is WIDGETS
+
+    async def refuse(group: str, plural: str) -> None:
+        raise Forbidden(f"{plural}: no right", status=403)
+
+    monkeypatch.setattr(rig.api, "discover", refuse)
+    owner = rig.secret()
+    metadata = {"name": "child", "namespace": "default", "labels": {RING.shard: "shard-1"}}
+    references = {"ownerReferences": [reference_to(owner)]}
+    child = rig.server.create(CONFIGMAPS, {"metadata": {**metadata, **references}})
+    working = go(rig.event("ADDED", child, CHILDREN))
+    await clock.sleep(3)
+    assert ("ADDED", "child") in rig.processed
+    await end(working)
+
+
+@in_virtual_time
+async def test_a_type_that_is_made_anew_without_a_namespace_has_families_as_it_is_now(clock: VirtualClock) -> None:
+    rig = Rig(clock)
+    families = Families(ME, rig.api, [WIDGETS], clock)
+    owner, child = family(rig)
+    as_it_was = {"metadata": {"name": "earlier", "namespace": "default", "uid": "earlier"}}
+    families.of_main(replace(WIDGETS, namespaced=True), as_it_was)
+    now = families.of_main(WIDGETS, owner)
+    assert families.of_child(CONFIGMAPS, child) is now

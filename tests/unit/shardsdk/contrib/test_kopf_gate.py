@@ -50,7 +50,7 @@ class Rig:
         self.clock = clock
         self.server = MemoryServer()
         self.lease = Lease()
-        self.api = MemoryApi(self.server, clock, fence=self.lease.fence)
+        self.api = MemoryApi(self.server, clock, fence=self.lease.fence, served=[SECRETS, CONFIGMAPS])
         self.memories = ResourceMemories()
         self.processed: list[tuple[str | None, str]] = []
         self.busy_seconds = 0.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from shardsdk.kube.selectors import Selector
 from shardsdk.objects.adoption import claim
-from shardsdk.protocol.objects import PartialObject
+from shardsdk.protocol.objects import PartialObject, Resource
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
@@ -78,3 +79,28 @@ async def test_it_is_not_among_those_that_the_owner_claims(clock: VirtualClock) 
     async with rig.shard(look):
         await clock.sleep(5)
     assert claimed == ["mine"]
+
+
+@in_virtual_time
+async def test_an_owner_without_a_namespace_has_its_children_in_any_though_its_program_says_it_has_one(
+    clock: VirtualClock,
+) -> None:
+    """By what is declared alone it would have none, and make them at each reconcile."""
+    declared = Resource("example.com", "v1", "widgets", "Widget")
+    rig, found = Rig(clock), list[list[str]]()
+    labels = {"labels": {RING.shard: "shard-1"}}
+    owner = rig.server.create(replace(declared, namespaced=False), {"metadata": {"name": "mine", **labels}})
+    reference = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "mine", "uid": owner["metadata"]["uid"]}
+    references = {"ownerReferences": [{**reference, "controller": True}]}
+    child = {"metadata": {"name": "child", "namespace": "default", **references}}
+    rig.server.create(CONFIGMAPS, child)
+
+    async def look(context: Context[PartialObject]) -> None:
+        found.append([each.metadata.name for each in context.children(CONFIGMAPS)])
+
+    async with rig.shard(look, of=declared, listed=True):
+        await clock.sleep(5)
+        assert found == [], "one of them has not followed it yet"
+        rig.relabel(CONFIGMAPS, "child", shard="shard-1")
+        await clock.sleep(5)
+    assert found == [["child"]]
