@@ -180,7 +180,9 @@ def plan(
     is the user name under which the sharder itself writes; empty: not known.
     """
     subject = ring.find(GroupResource(request.resource.group, request.resource.resource))
-    if subject is None or request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+    if subject is None or request.operation not in ("CREATE", "UPDATE"):
+        return _unchanged(request, AnswerOutcome.NOT_OURS)
+    if request.sub_resource and not _may_take_off(request, ring.spec.labels):
         return _unchanged(request, AnswerOutcome.NOT_OURS)
     if ring.spec.assign_by is not AssignBy.LABELS:  # by a configuration that is left over of a ring of its name
         return _unchanged(request, AnswerOutcome.NOT_OURS)
@@ -342,6 +344,12 @@ def _warn(restored: Answer, ring: str) -> Answer:
         " drain label in one write, and nothing else changes with it"
     )
     return replace(restored, outcome=AnswerOutcome.NOT_ACKNOWLEDGED, warning=warning)
+
+
+def _may_take_off(request: Request, labels: RingLabels) -> bool:
+    """Whether a write of a subresource may change the shard label: of most built-in kinds one of the status can."""
+    old = request.old_object.metadata if request.old_object else None
+    return request.sub_resource == "status" and old is not None and old.label(labels.shard) is not None
 
 
 def _is_another(request: Request, meta: ObjectMeta, known: Resource) -> bool:

@@ -27,9 +27,9 @@ def controlled_key(reference: OwnerReference | None, namespace: str, main: Resou
     """Key of the owner that `reference`, a controller reference in `namespace`, points to.
 
     `None`: no reference, or its group and kind are not the main resource's, or
-    it cannot be an owner (no name; a namespaced owner of a cluster-scoped object).
+    it cannot be an owner (no name, or one that is no object's; a namespaced owner of a cluster-scoped object).
     """
-    if reference is None or not reference.name:
+    if reference is None or not reference.names_an_object:
         return None
     if reference.group != main.group or reference.kind != main.kind:
         return None

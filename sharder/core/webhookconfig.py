@@ -40,6 +40,8 @@ WEBHOOK_PATH: Final = "/webhooks/sharder/clusterring/"
 #: Names of the condition that keeps out what has a shard label and keeps it: without and with the sharder's account.
 _NEW: Final = "lacks-the-shard-label-or-is-new"
 _CHANGED: Final = "lacks-or-changes-the-shard-label-or-is-new"
+#: Of the condition that keeps out writes of a status but those of what wears the shard label: these may take it.
+_WORN: Final = "is-no-status-or-wore-the-shard-label"
 #: As which field manager the sharder writes: the program in its User-Agent, where a request does not say.
 FIELD_MANAGER: Final = "sharder"
 #: How long the API server waits for an answer, unless configured, before the object passes without one.
@@ -187,6 +189,7 @@ def match_conditions(ring: ResolvedRing, account: str = "") -> list[dict[str, st
     if account:
         before, after = _changed_by_others(ring)
         conditions = [{"name": _CHANGED, "expression": before + _quote(account) + after}]
+    conditions.append({"name": _WORN, "expression": _is_no_status_or_wore(ring)})
     controlled = _is_controlled(ring)
     if controlled:
         conditions.append(
@@ -218,6 +221,15 @@ def _lacks_or_new(ring: ResolvedRing) -> str:
     label, controlled = _quote(ring.spec.labels.shard), _is_controlled(ring)
     new = "request.operation == 'CREATE'" + (f" && !({controlled})" if controlled else "")
     return f"!has(object.metadata.labels) || !({label} in object.metadata.labels) || ({new})"
+
+
+def _is_no_status_or_wore(ring: ResolvedRing) -> str:
+    """A write of a status may change labels of most built-in kinds; it places nothing that has no shard yet."""
+    label = _quote(ring.spec.labels.shard)
+    return (
+        "!has(request.subResource) || request.subResource == ''"
+        f" || (has(oldObject.metadata.labels) && {label} in oldObject.metadata.labels)"
+    )
 
 
 def _is_controlled(ring: ResolvedRing) -> str:
@@ -276,7 +288,7 @@ def _client_config(ring: str, given: Mapping[str, Any], ca_bundle: bytes | None)
 
 
 def _rules(ring: ResolvedRing) -> list[dict[str, Any]]:
-    """One rule per API group, every version, no subresources."""
+    """One rule per API group, every version, no subresource but the status."""
     groups: dict[str, set[str]] = {}
     for subject in ring.subjects():
         groups.setdefault(subject.resource.group, set()).add(subject.resource.plural)
@@ -285,7 +297,7 @@ def _rules(ring: ResolvedRing) -> list[dict[str, Any]]:
             "apiGroups": [group],
             "apiVersions": ["*"],
             "operations": ["CREATE", "UPDATE"],
-            "resources": sorted(plurals),
+            "resources": sorted([*plurals, *(f"{plural}/status" for plural in plurals)]),
             "scope": "*",
         }
         for group, plurals in sorted(groups.items())

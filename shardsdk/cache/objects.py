@@ -44,6 +44,8 @@ def owner_of(thing: object, main: Resource) -> Request | None:
     reference = metadata.controller
     if reference is None or reference.kind != main.kind or reference.group != main.group:
         return None
+    if not reference.names_an_object:
+        return None
     return Request(metadata.namespace if main.namespaced else "", reference.name)
 
 

@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 #: A page larger than this is decoded in slices, with other tasks running between them.
 PAGE_AT_ONCE_BYTES: Final = 512 * 1024
-#: A page that is too large is asked for again, with so many times fewer objects: an eighth
-#: of `PAGE_OBJECTS` fits, whatever etcd takes, and too much was read but once.
+#: A page that is too large is asked for again, with so many times fewer objects: of `PAGE_OBJECTS` twice at
+#: most, whatever etcd takes.
 SMALLER_TIMES: Final = 8
 #: A stream of initial events that says nothing for so long is taken for dead.
 STREAM_SILENCE_SECONDS: Final = 30.0
@@ -61,7 +61,8 @@ class Reader:
         while token or first:
             call = list_call(selection, limit=limit, token=token)
             try:
-                body = await self._sessions.fetch(replace(call, page=limit is not None))
+                paged = replace(call, page=limit is not None, divisible=limit is not None and limit > 1)
+                body = await self._sessions.fetch(paged)
             except TooLarge:
                 if limit == 1:
                     raise

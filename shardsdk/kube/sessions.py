@@ -96,6 +96,8 @@ class Call:
     #: A page of a list.  Large answers have few connections: each keeps a buffer as large as the largest that it has
     #: brought, and idle ones take turns, so one list would make all of them large.
     page: bool = False
+    #: Whether it can be asked for again with less in it, should it be large.
+    divisible: bool = False
 
     @property
     def lane(self) -> Lane:
@@ -216,7 +218,7 @@ class Sessions:
             async with asyncio.timeout(limit):
                 response = await self._succeed(call, guard, turn, wait)
                 try:
-                    body = await read_whole(response, call.target)
+                    body = await read_whole(response, call.target, divisible=call.divisible)
                 finally:
                     response.release() if response.content.at_eof() else response.close()
         except (TimeoutError, asyncio.CancelledError) as error:  # whoever renews a lease limits that by itself

@@ -15,6 +15,10 @@ import msgspec
 #: Annotation in which `kubectl apply` leaves the whole of what it has applied.
 #: Source: k8s.io/api, core/v1.LastAppliedConfigAnnotation.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+#: A longer name in a reference, of characters, is no object's.  API servers compare references with nothing, so anybody
+#: may write a megabyte there, and to ask for an object of such a name takes a second of a process's time.
+#: Most kinds' names have 253 at most.
+MAX_OWNER_NAME: Final = 4096
 
 
 class OwnerReference(
@@ -34,6 +38,11 @@ class OwnerReference(
         """API group of the owner; empty for the core group."""
         group, slash, _ = self.api_version.rpartition("/")
         return group if slash else ""
+
+    @property
+    def names_an_object(self) -> bool:
+        """Whether there can be an object of that name."""
+        return 0 < len(self.name) <= MAX_OWNER_NAME
 
 
 class SlimMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, repr_omit_defaults=True):

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from localcluster import AdminError
+from localcluster.admin import path_of
 from sharder.core import observed
 from tests.integration.harness import Sharder, Stage
-from tests.integration.world import TIMEOUT_SECONDS, Ring
+from tests.integration.world import BODIES, LONE_SECRETS, TIMEOUT_SECONDS, Family, Ring
 
 CHILDREN = "v1/configmaps"
+JOBS = Family("batch/v1/jobs", "Job")
 POLICIES = "admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 POLICY_BINDINGS = "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -67,6 +69,26 @@ async def test_an_object_put_on_another_shard_by_hand_stays_where_it_is(stage: S
         assert ring.shard_of(patched) == "one"
         await ring.in_place()
     assert set(history.of(name)) == {"one"}
+
+
+async def test_a_shard_label_that_is_changed_or_removed_with_the_status_is_put_back(stage: Stage) -> None:
+    """Of most built-in kinds a write of the status may change labels, too."""
+    ring = await stage.ring(LONE_SECRETS, JOBS)
+    await stage.shard(ring, "one")
+    await stage.shard(ring, "two")
+    sharder = await stage.sharder()
+    await ring.in_force()
+    await account_in_force(ring, sharder)
+    spec = {"suspend": True, "template": {"spec": {**BODIES["v1/pods"]["spec"], "restartPolicy": "Never"}}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "mine"}, "spec": spec}
+    made = await stage.admin.request("POST", path_of(JOBS.main, ring.namespace), body=body)
+    shard = ring.shard_of(made)
+    assert shard in ("one", "two")
+    for label in ("two" if shard == "one" else "one", None):
+        change = {"metadata": {"labels": {ring.labels[0]: label}, "annotations": {"changed": "yes"}}}
+        await stage.admin.patch(JOBS.main, "mine", change, ring.namespace, subresource="status")
+        found = await ring.get("mine", JOBS.main)
+        assert (ring.shard_of(found), found["metadata"]["annotations"]["changed"]) == (shard, "yes")
 
 
 async def account_in_force(ring: Ring, sharder: Sharder) -> None:

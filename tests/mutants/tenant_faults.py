@@ -31,6 +31,20 @@ TENANT_FAULTS: Final[dict[str, Fault]] = {
         'owner.namespace == (metadata.namespace if main.namespaced else "")',
         ("tests/unit/shardsdk/reconcile/test_foreign_children.py",),
     ),
+    "OWNERS_NAMES_OF_ANY_LENGTH": Fault(
+        "no owner is looked for whose name, in a reference, is as long as no object's",
+        "shardsdk.protocol.objects",
+        "0 < len(self.name) <= MAX_OWNER_NAME",
+        "bool(self.name)",
+        ("tests/unit/sharder/core/test_keys.py",),
+    ),
+    "NO_WRITE_OF_A_STATUS_IS_LOOKED_AT": Fault(
+        "a shard label that a write of the status takes from a living shard is put back",
+        "sharder.core.admission",
+        "if request.sub_resource and not _may_take_off(request, ring.spec.labels):",
+        "if request.sub_resource:",
+        ("tests/unit/sharder/core/test_admission_kinds.py",),
+    ),
     "WAIT_FOR_CHILDREN_BY_UID_ALONE": Fault(
         "an owner does not wait for the label of who names it by its uid from another namespace",
         "shardsdk.reconcile.barrier",

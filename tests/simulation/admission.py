@@ -38,6 +38,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[Version | None, Doc, str, str], bool]]
         _lacks_or_is_new(before, doc, label)
         or (account != SHARDER and before is not None and before.label(label) not in (None, _labels(doc)[label]))
     ),
+    "is-no-status-or-wore-the-shard-label": lambda *_: True,  # no status is written here that wears it
     "is-main-or-has-a-controller": lambda before, doc, label, account: (
         doc["kind"] != "Piece" or any(ref.get("controller") for ref in doc["metadata"].get("ownerReferences") or ())
     ),

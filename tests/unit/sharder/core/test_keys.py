@@ -51,9 +51,10 @@ def test_a_child_of_a_cluster_scoped_owner_is_hashed_without_namespace(namespace
         (owner("", "Deployment"), "default"),
         (owner("apps/v1", ""), "default"),
         (owner("apps/v1", "Deployment", ""), "default"),
+        (owner("apps/v1", "Deployment", "x" * 4097), "default"),
         (owner("apps/v1", "Deployment"), ""),
     ],
-    ids=["none", "kind", "group", "core", "no version", "no kind", "no name", "no namespace"],
+    ids=["none", "kind", "group", "core", "no version", "no kind", "no name", "long name", "no namespace"],
 )
 def test_what_the_main_resource_does_not_control_has_no_key(reference: OwnerReference | None, namespace: str) -> None:
     assert controlled_key(reference, namespace, DEPLOYMENTS) is None

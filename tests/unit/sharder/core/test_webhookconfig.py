@@ -76,7 +76,7 @@ def test_it_never_stands_in_the_way() -> None:
     )
 
 
-def test_rules_cover_create_and_update_of_every_version_but_no_subresource() -> None:
+def test_rules_cover_create_and_update_of_every_version_and_no_subresource_but_the_status() -> None:
     assert webhook(FAMILY)["rules"] == [
         {
             "apiGroups": [group],
@@ -85,7 +85,10 @@ def test_rules_cover_create_and_update_of_every_version_but_no_subresource() -> 
             "resources": resources,
             "scope": "*",
         }
-        for group, resources in (("", ["configmaps", "secrets"]), ("apps", ["deployments"]))
+        for group, resources in (
+            ("", ["configmaps", "configmaps/status", "secrets", "secrets/status"]),
+            ("apps", ["deployments", "deployments/status"]),
+        )
     ]
 
 
@@ -105,18 +108,25 @@ def test_the_rings_namespaces_are_selected() -> None:
 
 
 LACKS = f"!has(object.metadata.labels) || !('{SHARD}' in object.metadata.labels)"
+WORN = {
+    "name": "is-no-status-or-wore-the-shard-label",
+    "expression": "!has(request.subResource) || request.subResource == ''"
+    f" || (has(oldObject.metadata.labels) && '{SHARD}' in oldObject.metadata.labels)",
+}
 CONTROLLED = "(request.resource.group + '/' + request.resource.resource) in ['/configmaps']"
 
 
 def test_conditions_keep_out_what_needs_no_answer() -> None:
     assert match_conditions(PLAIN) == [
-        {"name": "lacks-the-shard-label-or-is-new", "expression": f"{LACKS} || (request.operation == 'CREATE')"}
+        {"name": "lacks-the-shard-label-or-is-new", "expression": f"{LACKS} || (request.operation == 'CREATE')"},
+        WORN,
     ]
     assert match_conditions(FAMILY) == [
         {
             "name": "lacks-the-shard-label-or-is-new",
             "expression": f"{LACKS} || (request.operation == 'CREATE' && !({CONTROLLED}))",
         },
+        WORN,
         {
             "name": "is-main-or-has-a-controller",
             "expression": f"!({CONTROLLED})"
@@ -130,7 +140,7 @@ def test_once_the_sharders_account_is_known_others_that_change_the_label_call_in
     account = "it's\\a\\name"
     found = webhook(FAMILY, account=account)
     assert found["objectSelector"] == {}
-    changed, controlled = found["matchConditions"]
+    changed, worn, controlled = found["matchConditions"]
     assert changed == {
         "name": "lacks-or-changes-the-shard-label-or-is-new",
         "expression": f"{LACKS} || (request.operation == 'CREATE' && !({CONTROLLED}))"
@@ -138,7 +148,7 @@ def test_once_the_sharders_account_is_known_others_that_change_the_label_call_in
         f" && has(oldObject.metadata.labels) && '{SHARD}' in oldObject.metadata.labels"
         f" && oldObject.metadata.labels['{SHARD}'] != object.metadata.labels['{SHARD}'])",
     }
-    assert controlled == match_conditions(FAMILY)[1]
+    assert [worn, controlled] == match_conditions(FAMILY)[1:]
     assert account_in(found, FAMILY) == account
     assert account_in(webhook(FAMILY), FAMILY) == ""
     assert account_in({}, FAMILY) == ""

@@ -75,7 +75,7 @@ def called_for(stage: Stage) -> set[str]:
     """The resources for which the webhook is called."""
     configuration = stage.server.find(WEBHOOK_CONFIGURATIONS, f"clusterring-{RING}")
     [webhook] = (configuration or {}).get("webhooks") or [{}]
-    return {plural for rule in webhook.get("rules", ()) for plural in rule["resources"]}
+    return {name.partition("/")[0] for rule in webhook.get("rules", ()) for name in rule["resources"]}
 
 
 @pytest.mark.parametrize("verb", ["list", "patch"])

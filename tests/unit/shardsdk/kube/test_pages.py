@@ -33,7 +33,7 @@ async def test_find_takes_nothing_else_from_a_server_that_does_not_know_field_se
 
 async def test_a_page_of_large_objects_is_asked_for_again_with_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = [f"o{number:02}" for number in range(20)]
-    monkeypatch.setattr(received, "ANSWER_MAX_BYTES", len(json.dumps(page(objects[:6], token="06"))))
+    monkeypatch.setattr(received, "PAGE_MAX_BYTES", len(json.dumps(page(objects[:6], token="06"))))
 
     async def answer(request: web.Request) -> web.Response:
         begin = int(request.query.get("continue", "0"))
@@ -44,3 +44,18 @@ async def test_a_page_of_large_objects_is_asked_for_again_with_fewer_of_them(mon
         found = [each.metadata.name async for things in client.pages(CONFIGMAPS, limit=40) for each in things]
         assert found == objects
         assert [each.query["limit"] for each in server.seen] == ["40", "5", "5", "5", "5"]
+
+
+async def test_a_page_of_one_object_may_be_as_large_as_any_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is larger than a page should be was made by somebody; the rest is to be found all the same."""
+    monkeypatch.setattr(received, "PAGE_MAX_BYTES", 1)
+
+    async def answer(request: web.Request) -> web.Response:
+        begin = int(request.query.get("continue", "0"))
+        end = begin + int(request.query["limit"])
+        return web.json_response(page(["a", "b", "c"][begin:end], token=str(end) if end < 3 else ""))
+
+    async with talking(answer) as (client, server):
+        found = [each.metadata.name async for things in client.pages(CONFIGMAPS, limit=500) for each in things]
+        assert found == ["a", "b", "c"]
+        assert [each.query["limit"] for each in server.seen] == ["500", "62", "7", "1", "1", "1"]
