@@ -226,6 +226,8 @@ class Backlog:
         self._deferred.clear()
         for kind in (Pending.UNASSIGNED, Pending.STRANDED):
             await self._enqueue(kind, FilteredInformer.values, Priority.BULK, refused=False)
+        # What waited for a place, and was gone with its shard before an informer showed it, is put off no more.
+        self._unshown.intersection_update(self.queue.items())
         # An informer that begins anew tells of nothing that left it.
         if len(self.waiting) > len(self.informers):
             self.waiting.keep(lambda key: self.informers.find(key) is not None)

@@ -56,7 +56,6 @@ MAX_HELD_UP: Final = 10_000
 class HeldUp:
     """An owner that could not be moved in this version, and how often in a row; not again before `until`."""
 
-    key: ItemKey
     version: str
     times: int
     until: float
@@ -92,7 +91,7 @@ class Handovers:
         self._expectations = expectations
         self._clock = clock
         self._waiting: dict[str, Family] = {}
-        self._held_up: dict[str, HeldUp] = {}
+        self._held_up: dict[ItemKey, HeldUp] = {}
         self._wake = asyncio.Event()
         self._places = asyncio.Semaphore(MAX_MOVING)
         #: A lease whose renewal is not answered holds up no other shard's families.
@@ -104,18 +103,21 @@ class Handovers:
         """An owner has a shard and does not drain; whatever was begun with it has ended."""
         if not self._followers.is_moving(meta.uid) and meta.uid not in self._waiting:
             self._expected(key).ended(meta.uid)
+            self.forget(key)
+
+    def forget(self, key: ItemKey) -> None:
+        """An owner is gone, or where it belongs: it is held up no more."""
+        self._held_up.pop(key, None)
 
     def submit(self, key: ItemKey, resource: RingResource, meta: SlimMeta) -> None:
         """Have an owner moved that is unassigned or stranded; once at a time."""
         if self._followers.is_moving(meta.uid):
             self._backlog.defer(key)
             return
-        if self._is_held_up(meta):
-            return
-        if self._expected(key).is_stale(meta, self._clock.monotonic()):
+        if self._is_held_up(key, meta) or self._expected(key).is_stale(meta, self._clock.monotonic()):
             return
         shard = meta.label(self._scope.labels.shard)
-        if shard is not None and meta.uid not in self._held_up:
+        if shard is not None and key not in self._held_up:
             self._families.want()
         self._waiting[meta.uid] = Family(key, resource, meta, shard, let_go=shard is None)
         self._wake.set()
@@ -131,12 +133,12 @@ class Handovers:
 
     def retry(self) -> None:
         """Shards came, or one more may be taken from: try at once what was held up."""
-        for held_up in self._held_up.values():
+        for key, held_up in self._held_up.items():
             held_up.until = 0.0
-            self._backlog.enqueue(held_up.key)
+            self._backlog.enqueue(key)
 
-    def _is_held_up(self, meta: SlimMeta) -> bool:
-        held_up = self._held_up.get(meta.uid)
+    def _is_held_up(self, key: ItemKey, meta: SlimMeta) -> bool:
+        held_up = self._held_up.get(key)
         if held_up is None or held_up.version != meta.resource_version:
             return False
         # It is offered again at that very moment, as the queue's clock has it.
@@ -144,15 +146,14 @@ class Handovers:
 
     def _hold_up(self, family: Family) -> None:
         """Try again later, the longer the more often it has failed."""
-        before = self._held_up.pop(family.meta.uid, None)
+        before = self._held_up.pop(family.key, None)
         times = before.times + 1 if before is not None else 0
         # What no shard has waits for nothing but this patch.
         pauses = REFUSED_SECONDS if family.refused and family.shard is not None else RETRY_SECONDS
         seconds = double(pauses[0], times, pauses[1])
-        until = self._clock.monotonic() + seconds
         if len(self._held_up) >= MAX_HELD_UP:
             del self._held_up[next(iter(self._held_up))]
-        self._held_up[family.meta.uid] = HeldUp(family.key, family.meta.resource_version, times, until)
+        self._held_up[family.key] = HeldUp(family.meta.resource_version, times, self._clock.monotonic() + seconds)
         self._backlog.requeue_after(family.key, seconds)
 
     async def run(self) -> None:
@@ -175,9 +176,7 @@ class Handovers:
         finally:
             self._followers.end(uid)
             self._places.release()
-        if moved:
-            self._held_up.pop(uid, None)
-        else:
+        if not moved:
             self._hold_up(family)
 
     async def _try(self, family: Family) -> bool:
@@ -348,6 +347,7 @@ class Handovers:
 
     def _ended(self, family: Family) -> None:
         self._expected(family.key).ended(family.meta.uid)
+        self.forget(family.key)
         self._backlog.end(family.key)
         self._transit.leave(family.key)
 

@@ -129,6 +129,7 @@ class Reconciler:
         finally:
             self._transit.leave_unless_begun(key)
         backlog.end(key)
+        self._handovers.forget(key)
         if to_read:
             self._transit.leave(key)
 

@@ -226,8 +226,12 @@ class RingController:
                 if task.done():
                     task.result()
         finally:
-            for task in tasks:
-                await end(task)
+            try:
+                for task in tasks:
+                    await end(task)
+            finally:
+                for task in tasks:  # the lead may end while a ring that is gone does
+                    task.cancel()
 
     async def _run_reconciles(self) -> None:
         try:

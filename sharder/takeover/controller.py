@@ -25,6 +25,7 @@ from sharder.takeover.facts import (
     lives_elsewhere,
     may_count_on,
     name_taken,
+    needing_a_look,
     only_renewed,
     presumed_held,
     takeover_facts,
@@ -205,8 +206,7 @@ class TakeoverController:
 
     def enqueue_all(self) -> None:
         """Decide about every lease again: the ring, its shards or what is known of their objects has changed."""
-        snapshot = self._snapshot()
-        if snapshot is None:
+        if (snapshot := self._snapshot()) is None:
             self._states.forget()
             self._records.forget_all()
             return
@@ -214,7 +214,7 @@ class TakeoverController:
         self._enqueue_each(snapshot)
 
     def _enqueue_each(self, snapshot: RingSnapshot) -> None:
-        for key in (*snapshot.leases, *self._records):
+        for key in needing_a_look(snapshot, self._records, self._judge, self._clock.monotonic() - MAX_LAG_SECONDS):
             self._queue.add(key)
 
     def _look(self, look: Callable[..., T], snapshot: RingSnapshot, *which: LeaseKey) -> T:

@@ -6,7 +6,7 @@ here, and nothing remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Protocol
 
 from sharder.cache.rings import LeaseKey, RingSnapshot
@@ -14,7 +14,7 @@ from sharder.core.observed import ObservedLease, held_until, shard_held_until, v
 from sharder.core.shards import LeaseFacts, ShardState
 from sharder.core.takeover import TakeoverFacts, needs_no_look
 from sharder.takeover.lease_client import usable_seconds
-from sharder.takeover.records import NEVER, Record
+from sharder.takeover.records import NEVER, Record, Records
 from shardsdk.protocol.labels import LEASE_CONTROLLERRING_LABEL, LEASE_RING_LABEL, LEASE_STATE_LABEL
 from shardsdk.protocol.leases import Lease
 
@@ -85,6 +85,28 @@ def only_renewed(lease: Lease, state: ShardState, record: Record, recent: float)
     shown = state.state.value if refused else lease.metadata.label(LEASE_STATE_LABEL)
     may_lag = record.wrote_at >= recent
     return needs_no_look(shown, state, held=record.held, may_lag=may_lag, looks_at=record.looks_at)
+
+
+def needing_a_look(
+    snapshot: RingSnapshot,
+    records: Records,
+    judge: Callable[[ObservedLease], tuple[LeaseFacts, ShardState]],
+    recent: float,
+) -> Iterator[LeaseKey]:
+    """The leases, and the records of such, about which the ring's other shards may decide.
+
+    Who was ready and just goes on holding a lease has nothing to do with others: where hundreds come at once, each
+    would have every one of those that are there looked at.  `recent` as in `only_renewed`.
+    """
+    for key in dict.fromkeys((*snapshot.leases, *records)):
+        seen, record = snapshot.leases.get(key), records.get(key)
+        if (
+            seen is None
+            or record is None
+            or not record.ready
+            or not only_renewed(seen.lease, judge(seen)[1], record, recent)
+        ):
+            yield key
 
 
 def lives_elsewhere(snapshot: RingSnapshot, shard: str) -> bool:

@@ -56,6 +56,7 @@ class Record:
     it again, after it refused one (minus infinity: none since its shard was ready; infinity: not yet); `tried_since`:
     since when it has refused dry runs of one at once, `slow_since`: since when they have failed in whatever way (minus
     infinity: they have not); `missed`: how often acquiring it did, since what the shard has needs that, and `answer`.
+    `ready`: its shard was when it was decided about last.
     `abandoned`: it ran out, and nobody is ready to take over. `stranger`:
     who holds it that is neither its shard nor the sharder, and was first seen to at `stranger_since`; `awaited`: until
     when a lease counts as held that nobody holds, or its shard is given to come back, where that is long; `spared`: the
@@ -87,6 +88,7 @@ class Record:
     slow_since: float = NEVER
     missed: int = 0
     answer: ShardingError | None = None
+    ready: bool = False
     abandoned: bool = False
     stranger: str = ""
     stranger_since: float = NEVER
@@ -209,7 +211,8 @@ class Records:
         record = self.of(key)
         record.act = step.act
         state = facts.state.state if facts.state is not None else State.DEAD
-        if state is State.READY:
+        record.ready = state is State.READY
+        if record.ready:
             record.writable_since = NEVER
         # While nobody is ready it cannot be tried, and is as true as before.
         if state is not State.UNCERTAIN and (state.available or facts.work_left is False):

@@ -22,6 +22,10 @@ from shardsdk.kube.clock import Clock
 
 _NONE: Final[Mapping[LeaseKey, State]] = {}
 
+#: For so long states count while time may not: each renewal of a shard would have all of them judged, and a leader
+#: that is late would be later for it.
+UNPROVEN_SECONDS: Final = 0.25
+
 Judge = Callable[[ObservedLease], tuple[LeaseFacts, ShardState]]
 
 
@@ -65,7 +69,7 @@ class ShardStates:
     def look_at_all(self, snapshot: RingSnapshot) -> None:
         """Judge every lease of the ring."""
         basis, now = self._proof.basis(), self._clock.monotonic()
-        until, states = float("inf") if basis is not None else now, dict[LeaseKey, State]()
+        until, states = float("inf") if basis is not None else now + UNPROVEN_SECONDS, dict[LeaseKey, State]()
         for key, seen in snapshot.leases.items():
             judged = self._judge(seen)[1]
             states[key] = judged.state
@@ -97,7 +101,6 @@ class ShardStates:
         if (
             known is None
             or known.uid != snapshot.uid
-            or known.basis is None
             or self._clock.monotonic() >= known.until
             or known.basis != self._proof.basis()
         ):

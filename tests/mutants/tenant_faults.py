@@ -157,4 +157,32 @@ TENANT_FAULTS: Final[dict[str, Fault]] = {
         'given["settings"]',
         ("tests/unit/shardsdk/contrib/test_kopf_drains.py",),
     ),
+    "DECIDE_ABOUT_ALL_FOR_EACH_THAT_COMES": Fault(
+        "a shard that comes is no reason to decide about all that just go on",
+        "sharder.takeover.facts",
+        "            or not record.ready\n",
+        "            or True\n",
+        ("tests/unit/sharder/takeover/test_many_leases.py",),
+    ),
+    "SLEEP_OVER_WHO_IS_READY_AGAIN": Fault(
+        "what was remembered of a shard that was not ready ends once it is, though its lease shows that already",
+        "sharder.takeover.facts",
+        "            or not record.ready\n",
+        "",
+        ("tests/unit/sharder/takeover/test_spared.py",),
+    ),
+    "JUDGE_ALL_WHILE_TIME_IS_UNPROVEN": Fault(
+        "a leader that is late does not judge all leases for each renewal of any",
+        "sharder.takeover.states",
+        "now + UNPROVEN_SECONDS",
+        "now",
+        ("tests/unit/sharder/takeover/test_many_leases.py",),
+    ),
+    "REMEMBER_WHO_COULD_NOT_BE_MOVED": Fault(
+        "an owner that is gone is held up no more",
+        "sharder.placement.reconciler",
+        "        self._handovers.forget(key)\n",
+        "",
+        ("tests/unit/sharder/placement/test_forgotten.py",),
+    ),
 }
