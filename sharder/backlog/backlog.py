@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from sharder.backlog.informers import FilteredInformer, Informers
-from sharder.backlog.objects import ItemKey, newest_first
+from sharder.backlog.objects import ItemKey, newest_first, slim
 from sharder.backlog.scope import Members, RingScope
 from sharder.backlog.waiting import WaitingSince
 from sharder.core.summary import Pending
@@ -133,7 +133,7 @@ class Backlog:
 
     def enqueue_found(self, key: ItemKey, obj: SlimObject, priority: Priority = Priority.BULK) -> None:
         """Have an object looked at that no informer need hold."""
-        self._found[key] = obj
+        self._found[key] = SlimObject(slim(obj.metadata, self._scope.labels))
         self.enqueue(key, priority)
 
     def enqueue_admitted(self, key: ItemKey, obj: SlimObject) -> None:

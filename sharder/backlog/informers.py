@@ -208,7 +208,7 @@ class Informers:
 
     def _make(self, number: int, kind: Pending) -> FilteredInformer:
         resource, shard = self._scope.resources[number].subject.resource, self._scope.labels.shard
-        sharing = Sharing()
+        sharing = Sharing(self._scope.labels)
 
         def keep(obj: SlimObject) -> bool:
             scope, of_ring = self._scope, self._scope.resources[number]

@@ -14,36 +14,40 @@ import msgspec
 
 from sharder.core.keys import resource_key
 from sharder.core.ringspec import LetGo, ResolvedMain, Role, Subject
-from shardsdk.protocol.objects import PartialObject, Resource, SlimMeta, SlimObject
+from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.objects import Resource, SlimMeta, SlimObject
 
 
-def slim(obj: PartialObject) -> SlimObject:
-    """The same object with no more than placement needs."""
-    meta = obj.metadata
-    return SlimObject(
-        SlimMeta(
-            name=meta.name,
-            namespace=meta.namespace,
-            uid=meta.uid,
-            resource_version=meta.resource_version,
-            labels=meta.labels,
-            owner_references=meta.owner_references,
-        )
+def slim(meta: SlimMeta, labels: RingLabels) -> SlimMeta:
+    """Of an object's metadata what placement reads: the ring's labels, and what controls the object.
+
+    How much it says besides is up to whoever makes it, a megabyte in labels and owner references alone.
+    """
+    worn = {label: value for label in (labels.shard, labels.drain) if (value := meta.label(label)) is not None}
+    reference = meta.controller
+    return SlimMeta(
+        name=meta.name,
+        namespace=sys.intern(meta.namespace),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=worn or None,
+        owner_references=[reference] if reference is not None and reference.names_an_object else None,
     )
 
 
-#: Sets of labels that objects share; what has more is told apart by its labels, and shares nothing.
+#: Sets of labels that objects share: there are as many as there are shards.
 MAX_SHARED: Final = 512
 
 
 class Sharing:
-    """Has objects share what many of them say: a namespace, label keys, labels that are all the same.
+    """Has objects say no more than placement reads, and share what many of them say: a namespace, labels.
 
     When a shard leaves, all of its objects are held until they have another, and each would bring its own copy of
     these: half of its memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, labels: RingLabels) -> None:
+        self._of_ring = labels
         self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
 
     @property
@@ -53,9 +57,9 @@ class Sharing:
 
     def share(self, obj: SlimObject) -> SlimObject:
         """The same object; nobody may write into its labels."""
-        meta = obj.metadata
+        meta = slim(obj.metadata, self._of_ring)
         labels = self._share_labels(meta.labels) if meta.labels else None
-        return SlimObject(msgspec.structs.replace(meta, namespace=sys.intern(meta.namespace), labels=labels))
+        return SlimObject(msgspec.structs.replace(meta, labels=labels))
 
     def _share_labels(self, labels: dict[str, str]) -> dict[str, str]:
         said = tuple(labels.items())
@@ -63,7 +67,7 @@ class Sharing:
         if shared is None:
             if len(self._labels) >= MAX_SHARED:
                 self._labels.clear()
-            shared = self._labels[said] = {sys.intern(key): value for key, value in labels.items()}
+            shared = self._labels[said] = labels
         return shared
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharder.backlog.lists import read_all
-from sharder.backlog.objects import ItemKey, RingResource, controls
+from sharder.backlog.objects import ItemKey, RingResource, controls, slim
 from sharder.backlog.scope import RingScope
 from sharder.core.ringspec import ResolvedMain, Role
 from shardsdk.kube.api import Api
@@ -62,7 +62,7 @@ async def read_children(
         reference = meta.controller
         family = by_uid.get(reference.uid) if reference is not None else None
         if family is not None and controls(main, family.meta, child, meta):
-            found[family.meta.uid][child, meta.namespace, meta.name] = meta
+            found[family.meta.uid][child, meta.namespace, meta.name] = slim(meta, scope.labels)
     for uid, family in by_uid.items():
         family.children = [(child, meta) for (child, _, _), meta in found[uid].items()]
 

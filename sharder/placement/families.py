@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from msgspec.structs import replace
-
-from sharder.backlog.objects import RingResource, controls
+from sharder.backlog.objects import RingResource, controls, slim
 from sharder.backlog.scope import Members, RingScope
 from sharder.core.keys import resource_key
 from sharder.core.membership import Membership
@@ -249,12 +247,7 @@ class Families:
             patch.shown = (*patch.shown, meta.resource_version)
             # The store has it when this event has been taken in, which is before anybody else's turn.
             self._check(patch)
-        references = [reference] if (reference := meta.controller) is not None else None
-        return SlimObject(replace(meta, labels=self._only_shard(meta), owner_references=references))
-
-    def _only_shard(self, meta: SlimMeta) -> dict[str, str] | None:
-        shard = meta.label(self._scope.labels.shard)
-        return {self._scope.labels.shard: shard} if shard is not None else None
+        return SlimObject(slim(meta, self._scope.labels))
 
 
 def _owner(obj: SlimObject) -> tuple[str, ...]:

@@ -265,7 +265,7 @@ class Handovers:
         found = await self._api.find(resource, before.name, before.namespace or None)
         if found is None or found.metadata.uid != before.uid:
             return False
-        family.meta, family.children = slim(found).metadata, None
+        family.meta, family.children = slim(found.metadata, self._scope.labels), None
         return all(family.meta.label(key) == before.label(key) for key in (shard, drain))
 
     def _extra(self, family: Family, error: Exception) -> dict[str, str]:
@@ -395,5 +395,5 @@ class Handovers:
         found = await self._api.find(resource, meta.name, meta.namespace or None)
         if found is None:
             return None
-        now: SlimMeta = slim(found).metadata
+        now = slim(found.metadata, self._scope.labels)
         return now if controls(family.resource.subject.main, family.meta, child, now) else None

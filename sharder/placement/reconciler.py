@@ -141,7 +141,7 @@ class Reconciler:
     async def _read(self, resource: RingResource, key: ItemKey) -> SlimObject | None:
         """The object as a consistent read shows it; `None`: it is gone."""
         found = await self._reader.find(resource.subject.resource, key.name, key.namespace or None)
-        return slim(found) if found is not None else None
+        return SlimObject(slim(found.metadata, self._scope.labels)) if found is not None else None
 
     async def _settle(self, key: ItemKey, resource: RingResource, obj: SlimObject | None) -> bool:
         """Carry out the decision about an object, whatever happens to it meanwhile; False: it is gone."""

@@ -15,10 +15,10 @@ import msgspec
 #: Annotation in which `kubectl apply` leaves the whole of what it has applied.
 #: Source: k8s.io/api, core/v1.LastAppliedConfigAnnotation.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-#: A longer name in a reference, of characters, is no object's.  API servers compare references with nothing, so anybody
+#: A reference that says more, in characters, is to no object.  API servers compare references with nothing, so anybody
 #: may write a megabyte there, and to ask for an object of such a name takes a second of a process's time.
 #: Most kinds' names have 253 at most.
-MAX_OWNER_NAME: Final = 4096
+MAX_REFERENCE: Final = 4096
 
 
 class OwnerReference(
@@ -41,8 +41,9 @@ class OwnerReference(
 
     @property
     def names_an_object(self) -> bool:
-        """Whether there can be an object of that name."""
-        return 0 < len(self.name) <= MAX_OWNER_NAME
+        """Whether there can be such an object."""
+        said = len(self.api_version) + len(self.kind) + len(self.name) + len(self.uid)
+        return self.name != "" and said <= MAX_REFERENCE
 
 
 class SlimMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, repr_omit_defaults=True):

@@ -32,10 +32,10 @@ TENANT_FAULTS: Final[dict[str, Fault]] = {
         ("tests/unit/shardsdk/reconcile/test_foreign_children.py",),
     ),
     "OWNERS_NAMES_OF_ANY_LENGTH": Fault(
-        "no owner is looked for whose name, in a reference, is as long as no object's",
+        "no owner is looked for of which a reference says more than there is of any",
         "shardsdk.protocol.objects",
-        "0 < len(self.name) <= MAX_OWNER_NAME",
-        "bool(self.name)",
+        'self.name != "" and said <= MAX_REFERENCE',
+        'self.name != ""',
         ("tests/unit/sharder/core/test_keys.py",),
     ),
     "NO_WRITE_OF_A_STATUS_IS_LOOKED_AT": Fault(
