@@ -40,6 +40,8 @@ WEBHOOK_PATH: Final = "/webhooks/sharder/clusterring/"
 #: Names of the condition that keeps out what has a shard label and keeps it: without and with the sharder's account.
 _NEW: Final = "lacks-the-shard-label-or-is-new"
 _CHANGED: Final = "lacks-or-changes-the-shard-label-or-is-new"
+#: Of API groups of Kubernetes itself; others have none (`apps`), or belong to custom resources.
+_BUILT_IN_DOMAINS: Final = ("k8s.io", "authorization.k8s.io", "apiserver.k8s.io")
 #: Of the condition that keeps out writes of a status but those of what wears the shard label: these may take it.
 _WORN: Final = "is-no-status-or-wore-the-shard-label"
 #: As which field manager the sharder writes: the program in its User-Agent, where a request does not say.
@@ -189,7 +191,8 @@ def match_conditions(ring: ResolvedRing, account: str = "") -> list[dict[str, st
     if account:
         before, after = _changed_by_others(ring)
         conditions = [{"name": _CHANGED, "expression": before + _quote(account) + after}]
-    conditions.append({"name": _WORN, "expression": _is_no_status_or_wore(ring)})
+    if any(_status_has_labels(subject.resource) for subject in ring.subjects()):
+        conditions.append({"name": _WORN, "expression": _is_no_status_or_wore(ring)})
     controlled = _is_controlled(ring)
     if controlled:
         conditions.append(
@@ -221,6 +224,15 @@ def _lacks_or_new(ring: ResolvedRing) -> str:
     label, controlled = _quote(ring.spec.labels.shard), _is_controlled(ring)
     new = "request.operation == 'CREATE'" + (f" && !({controlled})" if controlled else "")
     return f"!has(object.metadata.labels) || !({label} in object.metadata.labels) || ({new})"
+
+
+def _status_has_labels(resource: Resource) -> bool:
+    """Whether a write of the status may change labels: of custom resources it changes nothing else, whatever it says.
+
+    The webhook would be shown what it says, and be asked for nothing by whoever writes a status without labels.
+    """
+    _, _, domain = resource.group.partition(".")
+    return domain in ("", *_BUILT_IN_DOMAINS)
 
 
 def _is_no_status_or_wore(ring: ResolvedRing) -> str:
@@ -288,16 +300,19 @@ def _client_config(ring: str, given: Mapping[str, Any], ca_bundle: bytes | None)
 
 
 def _rules(ring: ResolvedRing) -> list[dict[str, Any]]:
-    """One rule per API group, every version, no subresource but the status."""
+    """One rule per API group, every version, no subresource but the status where a write of it may change labels."""
     groups: dict[str, set[str]] = {}
     for subject in ring.subjects():
-        groups.setdefault(subject.resource.group, set()).add(subject.resource.plural)
+        plurals = groups.setdefault(subject.resource.group, set())
+        plurals.add(subject.resource.plural)
+        if _status_has_labels(subject.resource):
+            plurals.add(f"{subject.resource.plural}/status")
     return [
         {
             "apiGroups": [group],
             "apiVersions": ["*"],
             "operations": ["CREATE", "UPDATE"],
-            "resources": sorted([*plurals, *(f"{plural}/status" for plural in plurals)]),
+            "resources": sorted(plurals),
             "scope": "*",
         }
         for group, plurals in sorted(groups.items())

@@ -162,6 +162,8 @@ class Families:
         #: Of which nobody has told yet whether they have a namespace; a type may be served long after a shard starts.
         self._unsure = set(self._main)
         self._told = asyncio.Event()
+        #: One question for all that wait: children may come by the thousand before anything is known.
+        self._looking: dict[GroupResource, asyncio.Task[bool]] = {}
         self._clock = clock
         self._asking = asyncio.Semaphore(CONCURRENT_QUESTIONS)
         #: By name as well: a child is believed what it says of its owner's uid in its own namespace alone.
@@ -174,11 +176,14 @@ class Families:
         """How many families are kept."""
         return len(self._families)
 
-    def of_main(self, resource: Resource, body: Mapping[str, Any]) -> Family:
-        """The family of a main object that an event shows, as an object of `resource` as it is served."""
+    def of_main(self, resource: Resource, body: Mapping[str, Any], *, left: bool = False) -> Family:
+        """The family of a main object that an event shows, as an object of `resource` as it is served.
+
+        `left`: it is not here any more, and what is told of it may be late.
+        """
         name = resource.group_resource
         # A type may be made anew as another.
-        if name in self._unsure or self._main[name].namespaced != resource.namespaced:
+        if not left and (name in self._unsure or self._main[name].namespaced != resource.namespaced):
             self._note(resource)
         return self._get(resource, request_of(body), metadata_of(body).uid)
 
@@ -209,11 +214,20 @@ class Families:
         mains = (each for name, each in self._main.items() if name in self._unsure and owner_of(body, each) is not None)
         main, seconds = next(mains, None), ASK_SECONDS[0]
         while main is not None and main.group_resource in self._unsure and not (news is not None and news.is_set()):
-            if await self._look_up(main, owner_of(body, main)):
+            if await self._look_up_once(main, owner_of(body, main)):
                 return
             await waits()
             await any_of(self._told, news, seconds=seconds)
             seconds = min(2 * seconds, ASK_SECONDS[1])
+
+    async def _look_up_once(self, main: Resource, owner: Request | None) -> bool:
+        """The same as `_look_up`, with all who ask meanwhile."""
+        name = main.group_resource
+        looking = self._looking.get(name)
+        if looking is None:
+            looking = self._looking[name] = asyncio.create_task(self._look_up(main, owner))
+            looking.add_done_callback(lambda _: self._looking.pop(name))
+        return await asyncio.shield(looking)  # whoever asked first may be cancelled
 
     async def _look_up(self, main: Resource, owner: Request | None) -> bool:
         """Whether it is known by now how `main` is served: where that must not be asked, it is as it was said to be."""
@@ -223,9 +237,11 @@ class Families:
             served, why = main, ""
         except ShardingError as error:
             served, why = None, str(error)
+        if main.group_resource not in self._unsure:
+            return True  # an event has told meanwhile: an answer, or what was declared, may be out of date
         if served is not None:
             self._note(served)
-        elif main.group_resource in self._unsure:
+        else:
             where = facts_of(self._identity, main, owner or Request("", ""))
             log.warning("Could not find out where an owner is; its children wait: %s", why, extra=where)
         return served is not None

@@ -185,7 +185,7 @@ class Gate:
     async def _family_of(self, passing: _Passing) -> Family | None:
         """The main object on which it depends whether work may begin; `None`: there is none."""
         if passing.name in self._main:
-            return self._families.of_main(passing.resource, passing.body)
+            return self._families.of_main(passing.resource, passing.body, left=passing.deleted)
         if passing.name in self._controlled:
             await self._families.learn(passing.body, passing.news, passing.count_as_indexed)
             return self._families.of_child(passing.resource, passing.body)

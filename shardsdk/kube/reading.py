@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from shardsdk.errors import Forbidden, Gone, Invalid, StreamInterrupted
+from shardsdk.kube import received
 from shardsdk.kube.answers import Target
 from shardsdk.kube.api import PAGE_OBJECTS, ListOptions, Selection, Unfit, WatchEvent, WatchKind, WatchOptions
 from shardsdk.kube.clock import Clock
@@ -74,6 +75,9 @@ class Reader:
             if first and options.on_version is not None:
                 options.on_version(version)
             first = False
+            if limit is not None and len(body) * SMALLER_TIMES <= received.PAGE_MAX_BYTES:
+                # A few large objects, as anybody may make them, make no small pages of all that come after them.
+                limit = min(limit * SMALLER_TIMES, options.limit or PAGE_OBJECTS)
             if items:
                 yield items
 

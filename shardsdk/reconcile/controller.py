@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from shardsdk.cache.cache import Cache
-from shardsdk.cache.objects import Request, metadata_of, owner_of, private_copy, request_of
+from shardsdk.cache.objects import Request, metadata_of, private_copy, request_of
 from shardsdk.errors import TerminalError
 from shardsdk.events.recorder import EventRecorder
 from shardsdk.kube.api import Fence
@@ -43,7 +43,7 @@ from shardsdk.reconcile.barrier import Barrier
 from shardsdk.reconcile.context import Context
 from shardsdk.reconcile.expectations import Expectations
 from shardsdk.reconcile.explain import Admission, Explanation, Facts, Wait, explain, held_by
-from shardsdk.reconcile.handlers import Handlers
+from shardsdk.reconcile.handlers import Handlers, find_owner
 from shardsdk.reconcile.mainresource import MainResource
 from shardsdk.reconcile.ownapi import OwnApi
 from shardsdk.reconcile.rounds import Rounds
@@ -167,7 +167,7 @@ class Controller(Generic[T]):
             hands_over=self._resource.shard is not None,
             unassigned=unassigned,
             main=self._cache.resource,
-            is_ours=lambda child: self._cache.metadata(owner_of(child, self._cache.resource) or _NOBODY) is not None,
+            is_ours=lambda child: self._cache.metadata(find_owner(child, self._cache) or _NOBODY) is not None,
             on_list=self._count_list,
             states=self._states,
         )

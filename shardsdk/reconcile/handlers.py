@@ -37,6 +37,15 @@ REPLAY_TURN: Final = 256
 _Listening = tuple[Cache[Any], Callable[[Delta[Any]], None], list[Request]]
 
 
+def find_owner(thing: object, mains: Cache[Any]) -> Request | None:
+    """The object of `mains` that controls `thing`, also if it has no namespace and was said to have one."""
+    owner = owner_of(thing, mains.resource)
+    if owner is None or not owner.namespace or mains.metadata(owner) is not None:
+        return owner
+    anywhere = Request("", owner.name)
+    return owner if mains.metadata(anywhere) is None else anywhere
+
+
 class Handlers(Generic[T]):
     """Listens to the caches of the controller called `name`; `cancel` ends a reconcile whose object is gone."""
 
@@ -165,7 +174,7 @@ class Handlers(Generic[T]):
             return
         priority = Priority.BULK if delta.initial else Priority.FRESH
         for thing in (delta.object, delta.old):
-            owner = None if thing is None else owner_of(thing, self._cache.resource)
+            owner = None if thing is None else find_owner(thing, self._cache)
             if owner is not None:
                 self._rounds.heard(owner, cache.resource, delta)
                 self._queue.add(owner, priority)
@@ -182,7 +191,7 @@ class Handlers(Generic[T]):
         self._barrier.observe(cache, as_delta(unfit))
         self._expectations.observe(cache, as_delta(unfit))
         for each in (unfit, before):
-            owner = None if each is None else owner_of(PartialObject(each.metadata), self._cache.resource)
+            owner = None if each is None else find_owner(PartialObject(each.metadata), self._cache)
             if owner is not None:
                 self._rounds.heard(owner)
                 self._queue.add(owner)

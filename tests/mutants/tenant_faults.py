@@ -185,4 +185,25 @@ TENANT_FAULTS: Final[dict[str, Fault]] = {
         "",
         ("tests/unit/sharder/placement/test_forgotten.py",),
     ),
+    "PAGES_STAY_SMALL": Fault(
+        "a few large objects make no small pages of all that come after them",
+        "shardsdk.kube.reading",
+        "limit = min(limit * SMALLER_TIMES, options.limit or PAGE_OBJECTS)",
+        "pass",
+        ("tests/unit/shardsdk/kube/test_pages.py",),
+    ),
+    "KOPF_BELIEVES_A_LATE_ANSWER": Fault(
+        "what an event has told of an owner's scope outweighs an answer that comes later",
+        "shardsdk.contrib.kopf_families",
+        "        if main.group_resource not in self._unsure:\n            return True",
+        "        if False:\n            return True",
+        ("tests/unit/shardsdk/contrib/test_kopf_foreign_children.py",),
+    ),
+    "STATUS_OF_CUSTOM_RESOURCES": Fault(
+        "nobody is asked about a write of a custom resource's status",
+        "sharder.core.webhookconfig",
+        'return domain in ("", *_BUILT_IN_DOMAINS)',
+        "return True",
+        ("tests/unit/sharder/core/test_webhookconfig.py",),
+    ),
 }

@@ -92,6 +92,20 @@ def test_rules_cover_create_and_update_of_every_version_and_no_subresource_but_t
     ]
 
 
+@pytest.mark.parametrize(
+    ("group", "asked"),
+    [
+        ("batch", True), ("policy", True), ("networking.k8s.io", True), ("flowcontrol.apiserver.k8s.io", True),
+        ("example.com", False), ("gateway.networking.k8s.io", False), ("kueue.x-k8s.io", False),
+    ],
+)  # fmt: skip
+def test_nobody_is_asked_about_the_status_of_custom_resources(group: str, asked: bool) -> None:
+    """Writing it changes none of their labels, and many write it without any."""
+    found = webhook(ring(ResolvedMain(Resource(group, "v1", "things", "Thing"))))
+    assert ("things/status" in found["rules"][0]["resources"]) is asked
+    assert ("is-no-status-or-wore-the-shard-label" in str(found["matchConditions"])) is asked
+
+
 def test_the_rings_namespaces_are_selected() -> None:
     assert webhook()["objectSelector"] == {}
     assert webhook()["namespaceSelector"] == {

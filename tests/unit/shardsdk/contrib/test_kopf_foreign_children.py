@@ -138,4 +138,87 @@ async def test_a_type_that_is_made_anew_without_a_namespace_has_families_as_it_i
     as_it_was = {"metadata": {"name": "earlier", "namespace": "default", "uid": "earlier"}}
     families.of_main(replace(WIDGETS, namespaced=True), as_it_was)
     now = families.of_main(WIDGETS, owner)
+    families.of_main(replace(WIDGETS, namespaced=True), as_it_was, left=True)  # told late
     assert families.of_child(CONFIGMAPS, child) is now
+
+
+async def _nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("served", [True, False])
+@in_virtual_time
+async def test_children_that_come_together_ask_together(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, served: bool
+) -> None:
+    """A shard may be shown thousands before it is shown any owner, or while the owners' type is not served."""
+    rig, asked = Rig(clock), 0
+
+    async def discover(group: str, plural: str) -> Resource | None:
+        nonlocal asked
+        asked += 1
+        await clock.sleep(0.1)
+        return WIDGETS if served else None
+
+    monkeypatch.setattr(rig.api, "discover", discover)
+    families = Families(ME, rig.api, [replace(WIDGETS, namespaced=True)], clock)
+    _, child = family(rig)
+    learning = [go(families.learn(child, None, _nothing)) for _ in range(100)]
+    await clock.sleep(10)
+    assert all(each.done() is served for each in learning)
+    assert asked == (1 if served else 4)
+    assert len(caplog.records) == (0 if served else 4)
+    await end(*learning)
+
+
+@pytest.mark.parametrize("answer", ["declared", "refused"])
+@in_virtual_time
+async def test_what_an_event_has_told_meanwhile_counts(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """Else its children have it looked for in their namespace, where it counts as deleted, and begin without it."""
+    rig, said = Rig(clock), replace(WIDGETS, namespaced=True)
+
+    async def discover(group: str, plural: str) -> Resource:
+        await clock.sleep(1)
+        if answer == "refused":
+            raise Forbidden(f"{plural}: no right", status=403)
+        return said
+
+    monkeypatch.setattr(rig.api, "discover", discover)
+    families = Families(ME, rig.api, [said], clock)
+    owner, child = family(rig)
+    learning = go(families.learn(child, None, _nothing))
+    await clock.sleep(0.5)
+    now = families.of_main(WIDGETS, owner)
+    await learning
+    assert families.of_child(CONFIGMAPS, child) is now
+
+
+@in_virtual_time
+async def test_a_drain_waits_for_children_though_the_owner_was_shown_while_it_was_being_asked_for(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(clock)
+    rig.gate = said_to_have_a_namespace(rig)
+
+    async def refuse(group: str, plural: str) -> None:
+        await clock.sleep(1)
+        raise Forbidden(f"{plural}: no right", status=403)
+
+    monkeypatch.setattr(rig.api, "discover", refuse)
+    owner, child = family(rig)
+    shown = [go(rig.event("ADDED", child, CHILDREN))]
+    await clock.sleep(0.5)
+    shown.append(go(rig.event("ADDED", owner, SHOWN)))
+    await clock.sleep(5)
+    rig.busy_seconds = 10.0
+    changed = rig.server.patch(CONFIGMAPS, "child", "default", {"data": {"changed": "yes"}})
+    shown.append(go(rig.event("MODIFIED", changed, CHILDREN)))
+    await clock.sleep(2)
+    drained = rig.server.patch(WIDGETS, "mine", None, {"metadata": {"labels": {RING.drain: "true"}}})
+    giving = go(rig.event("MODIFIED", drained, SHOWN))
+    await clock.sleep(3)
+    assert rig.processed[-1] == ("MODIFIED", "child")
+    assert RING.drain in rig.server.get(WIDGETS, "mine", None)["metadata"].get("labels", {}), "a child is worked on"
+    await end(giving, *shown)

@@ -59,3 +59,22 @@ async def test_a_page_of_one_object_may_be_as_large_as_any_answer(monkeypatch: p
         found = [each.metadata.name async for things in client.pages(CONFIGMAPS, limit=500) for each in things]
         assert found == ["a", "b", "c"]
         assert [each.query["limit"] for each in server.seen] == ["500", "62", "7", "1", "1", "1"]
+
+
+async def test_pages_after_those_of_large_objects_are_large_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few large objects, which anybody may make, would have a list of many take longer than its snapshot is kept."""
+    count, large, padding = 4000, 40, "x" * 4000
+    monkeypatch.setattr(received, "PAGE_MAX_BYTES", 128_000)
+
+    async def answer(request: web.Request) -> web.Response:
+        begin = int(request.query.get("continue", "0"))
+        end = min(begin + int(request.query["limit"]), count)
+        body = page([f"o{number:04}" for number in range(begin, end)], token=str(end) if end < count else "")
+        for number, each in enumerate(body["items"], begin):
+            each["metadata"]["annotations"] = {"is": padding if number < large else ""}
+        return web.json_response(body)
+
+    async with talking(answer) as (client, server):
+        found = [each async for things in client.pages(CONFIGMAPS, limit=500) for each in things]
+        assert len(found) == count
+        assert len(server.seen) < 60

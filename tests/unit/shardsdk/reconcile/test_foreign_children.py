@@ -104,3 +104,25 @@ async def test_an_owner_without_a_namespace_has_its_children_in_any_though_its_p
         rig.relabel(CONFIGMAPS, "child", shard="shard-1")
         await clock.sleep(5)
     assert found == [["child"]]
+
+
+@in_virtual_time
+async def test_an_owner_without_a_namespace_is_reconciled_when_its_children_change_though_its_program_says_it_has_one(
+    clock: VirtualClock,
+) -> None:
+    declared = Resource("example.com", "v1", "widgets", "Widget")
+    rig, found = Rig(clock), list[int]()
+    labels = {"labels": {RING.shard: "shard-1"}}
+    owner = rig.server.create(replace(declared, namespaced=False), {"metadata": {"name": "mine", **labels}})
+    reference = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "mine", "uid": owner["metadata"]["uid"]}
+    references = {"ownerReferences": [{**reference, "controller": True}]}
+    rig.server.create(CONFIGMAPS, {"metadata": {"name": "child", "namespace": "default", **references, **labels}})
+
+    async def look(context: Context[PartialObject]) -> None:
+        found.append(len(context.children(CONFIGMAPS)))
+
+    async with rig.shard(look, of=declared):
+        await clock.sleep(5)
+        rig.server.delete(CONFIGMAPS, "child", "default")
+        await clock.sleep(5)
+    assert found == [1, 0]
