@@ -26,7 +26,7 @@ from tests.contracts.test_readme import BLOCKS
 ROOT = Path(__file__).parents[2]
 PROJECT = "controller-sharding"
 #: Creating an environment and filling it takes most of it.
-PATIENCE_SECONDS = 420.0
+PATIENCE_SECONDS = 900.0
 FILES = {block.file: block.text for block in BLOCKS if block.file}
 LEASES, CONFIGMAPS = "coordination.k8s.io/v1/leases", "v1/configmaps"
 #: What the commands of `kubectl sharding` are made of; they need no web framework.
