@@ -69,6 +69,12 @@ _RESERVED: Final = frozenset({"time", "level", "logger", "message", "template", 
 _UNREADABLE: Final = "(its text cannot be read)"
 #: Fields longer than this are cut: a value may be a whole answer of a peer.
 MAX_FIELD_CHARACTERS: Final = 4_000
+#: The same of a message with its values, and of a stack, which says last what was raised: a reconcile may quote what
+#: somebody has in an object, a megabyte at each attempt.
+MAX_LINE_CHARACTERS: Final = 8_000
+MAX_STACK_CHARACTERS: Final = 32_000
+#: Problems of one object that are told: it may have one for each entry of a list of hundreds of thousands.
+MAX_PROBLEMS: Final = 50
 
 
 def logger_of(name: str) -> FactLogger:
@@ -189,7 +195,9 @@ def describe_error(error: BaseException) -> str:
     pydantic = sys.modules.get("pydantic_core")
     if pydantic is not None and isinstance(error, pydantic.ValidationError):
         found = error.errors(include_input=False, include_url=False, include_context=False)
-        words = "; ".join(": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found)
+        first, more = found[:MAX_PROBLEMS], len(found) - MAX_PROBLEMS
+        words = "; ".join(": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in first)
+        words += f"; and {more} more" if more > 0 else ""
     else:
         words = text_of(error)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
@@ -266,7 +274,7 @@ def _encode(line: dict[str, Any]) -> str:
 def message_of(record: logging.LogRecord) -> str:
     """Without the facts: a formatter that shows fields shows them there."""
     template = _template(record)
-    return template % record.args if record.args else template
+    return _cut(template % record.args if record.args else template, MAX_LINE_CHARACTERS)
 
 
 def _template(record: logging.LogRecord) -> str:
@@ -282,7 +290,7 @@ def render_stack(formatter: logging.Formatter, record: logging.LogRecord) -> str
     """The traceback of an error that is not one of ours: ours say in their message what to do."""
     if not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], ShardingError):
         return ""
-    return formatter.formatException(record.exc_info)
+    return _cut(formatter.formatException(record.exc_info), MAX_STACK_CHARACTERS)
 
 
 def printable(text: str) -> str:
@@ -295,6 +303,11 @@ def escape_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def _cut(text: str, most: int) -> str:
+    """Its beginning and its end, where it is longer than that."""
+    return text if len(text) <= most else f"{text[: most // 2]}[...]{text[-most // 2 :]}"
 
 
 def _bounded(value: Any) -> Any:

@@ -36,7 +36,7 @@ from shardsdk.kube.clock import Clock
 from shardsdk.kube.reflector import Delta, EventKind, Reflector
 from shardsdk.lease.claim import is_overdue
 from shardsdk.protocol.labels import SYSTEM_NAMESPACE
-from shardsdk.protocol.leases import Lease
+from shardsdk.protocol.leases import Lease, slim_lease
 from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, GroupResource
 from shardsdk.queueing.queue import RateLimit, WorkQueue
 
@@ -157,7 +157,7 @@ class RingCache:
         )  # fmt: skip
         self.lease_informer: Reflector[Lease] = Reflector(
             api, LEASES, selector=SHARD_LEASES, model=Lease, metadata_only=False,
-            handler=self._on_lease, name="leases", clock=clock, rng=rng,
+            handler=self._on_lease, name="leases", clock=clock, rng=rng, transform=slim_lease,
         )  # fmt: skip
         self._confirmation = Confirmation(
             api, self.ring_informer, self.lease_informer, clock=clock, every_seconds=staleness_seconds / 2

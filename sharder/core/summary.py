@@ -15,6 +15,7 @@ from sharder.core.problems import some
 from sharder.core.rights import rights_to_grant
 from sharder.core.ringspec import LetGo
 from shardsdk.errors import Forbidden, NotFound, ShardingError
+from shardsdk.protocol.names import shown_name
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
@@ -25,6 +26,12 @@ RESYNC: Final = "resync"
 SHARED: Final = "shared"
 #: Resources that cannot be read, each with what reads it (the kind of an informer, `RESYNC` or `SHARED`) and why.
 Failures = tuple[tuple[GroupResource, str, ShardingError], ...]
+
+
+def shortened(answer: str) -> str:
+    """An answer in what is repeated of it: it names the object at its beginning, twice, and at its end says why."""
+    end = 5 * MAX_ANSWER_LENGTH // 8
+    return answer if len(answer) <= MAX_ANSWER_LENGTH else f"{answer[: MAX_ANSWER_LENGTH - end]} [...] {answer[-end:]}"
 
 
 class Pending(StrEnum):
@@ -48,7 +55,7 @@ class OldestDrain(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.resource == RING_ASSIGNMENTS.group_resource:
             return f"the range {self.name} on shard {self.shard}"
-        return f"{self.resource} {self.namespace}/{self.name} on shard {self.shard}"
+        return f"{self.resource} {self.namespace}/{shown_name(self.name)} on shard {self.shard}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,8 @@ class Refused:
 
     def render(self) -> str:
         """The whole story in a sentence or two, with the remedy."""
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        name = shown_name(self.name)
+        where = f"{self.namespace}/{name}" if self.namespace else name
         others = f" ({self.others} more objects likewise)" if self.others else ""
         remedy = (
             "Let the admission policy, webhook or validation that refuses it accept the sharder's changes of the"
@@ -200,6 +208,6 @@ class Refused:
                 f" {rights} (`sharder rbac RING` prints that rule, with what it costs)"
             )
         return (
-            f"{self.resource} {where} cannot be {self.wanted}{others}: {self.answer[:MAX_ANSWER_LENGTH]}."
+            f"{self.resource} {where} cannot be {self.wanted}{others}: {shortened(self.answer)}."
             f" {remedy}; it is tried again by itself"
         )

@@ -39,6 +39,7 @@ from shardsdk.errors import (
 from shardsdk.kube.absence import judge_absence
 from shardsdk.kube.api import Fence, PatchKind
 from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.names import shown_name
 from shardsdk.protocol.objects import GroupResource, SlimMeta, SlimObject
 
 
@@ -280,12 +281,15 @@ class LabelWriter:
         # Whose it is decides, where that was to change: a drain label that went alone is no step.
         if changed and answer.label(changed[0]) == meta.label(changed[0]):
             raise Invalid(
-                f"patch {meta.name}: the answer has its labels as before; an admission webhook puts them back"
+                f"patch {shown_name(meta.name)}: the answer has its labels as before;"
+                " an admission webhook puts them back"
             )
         # A shard that is given what drains lets go of it at once.
         given = asked.get(self._labels.shard) is not None and resource.role is not Role.CONTROLLED
         if given and self._labels.drain in asked and answer.label(self._labels.drain) is not None:
-            raise _DrainsStill(f"patch {meta.name}: the answer has its drain label; an admission webhook puts it back")
+            raise _DrainsStill(
+                f"patch {shown_name(meta.name)}: the answer has its drain label; an admission webhook puts it back"
+            )
 
     def _note(self, key: ItemKey | None, resource: RingResource, decision: Decision) -> None:
         seconds = 0.0

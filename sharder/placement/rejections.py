@@ -29,6 +29,7 @@ from shardsdk.errors import (
 )
 from shardsdk.kube.pace import AtMostEvery
 from shardsdk.protocol.labels import RingLabels
+from shardsdk.protocol.names import shown_name
 from shardsdk.protocol.objects import GroupResource, SlimMeta
 
 #: Answers that the same patch will get again until somebody changes something, or serves the type again.
@@ -176,7 +177,7 @@ class Refusals:
         last = self._refused.get(_key_of(resource, meta))
         if last is not None and now - last.at < PAUSE_SECONDS:
             ago = f"{now - last.at:.0f} s ago"
-            error = Invalid(f"patch {meta.name}: it was refused {ago}, and is tried again after a while")
+            error = Invalid(f"patch {shown_name(meta.name)}: it was refused {ago}, and is tried again after a while")
             self._errors.add(error)
             raise error
 

@@ -18,7 +18,7 @@ from sharder.core.rights import MissingRule
 from sharder.core.ringspec import AssignBy, ResolvedRing, Role, selects_by_name
 from sharder.core.selectors import as_terms
 from sharder.core.status import Health, NotInForce, Unsettled, conditions_of, render_status
-from sharder.core.summary import MAX_ANSWER_LENGTH, Pending, Refused, Summary
+from sharder.core.summary import Pending, Refused, Summary, shortened
 from sharder.core.webhookconfig import WEBHOOK_CONFIGURATIONS
 from sharder.takeover.leadership import Leadership
 from shardsdk.errors import Conflict, FenceClosed, Forbidden, Invalid, NotFound, RetryRule, ShardingError
@@ -149,7 +149,7 @@ class StatusWriter:
                 remedy = " let the sharder patch clusterrings/status (its own ClusterRole, or what else refuses it);"
             message = (
                 "the ring's status cannot be written, and says how the ring was before:"
-                f" {str(error)[:MAX_ANSWER_LENGTH]};{remedy} it is tried again by itself"
+                f" {shortened(str(error))};{remedy} it is tried again by itself"
             )
             self._event(ring, EventType.WARNING, NOT_WRITTEN, message)
 
@@ -251,7 +251,7 @@ def health_of(
     stuck = summary.stuck_drain(drain_alarm_seconds)
     unread: dict[GroupResource, str] = {}
     for resource, _, error in summary.failures:
-        unread.setdefault(resource, str(error)[:MAX_ANSWER_LENGTH])
+        unread.setdefault(resource, shortened(str(error)))
     # Objects are placed without the webhook, so that all else is known.
     webhook = unread.pop(WEBHOOK_CONFIGURATIONS.group_resource, None)
     if webhook is not None:
@@ -266,7 +266,7 @@ def health_of(
         unread=tuple(unread.items()),
         shards=len(ring.leases),
         available=len(ring.membership.available - dict((*summary.not_acquired, *summary.abandoned)).keys()),
-        not_acquired=tuple(why[:MAX_ANSWER_LENGTH] for _, why in summary.not_acquired),
+        not_acquired=tuple(shortened(why) for _, why in summary.not_acquired),
         abandoned=tuple(lease for _, lease in summary.abandoned),
         shards_before=summary.shards_before,
         ambiguous=tuple(each for name in sorted(ring.membership.ambiguous) for each in _held_as(ring, name)),

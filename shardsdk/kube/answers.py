@@ -29,6 +29,7 @@ from shardsdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from shardsdk.protocol.names import shown_name
 from shardsdk.protocol.objects import RBAC_GROUP
 
 #: A message longer than this is cut in the middle: the API server repeats whole selectors in some, and says what is
@@ -115,7 +116,7 @@ class Target:
     def __str__(self) -> str:
         if not self.resource:
             return f"{self.verb} {self.name}"
-        whose = "/".join(part for part in (self.namespace, self.name) if part)
+        whose = "/".join(part for part in (self.namespace, shown_name(self.name or "")) if part)
         return f"{self.verb} {self.plural}" + (f" {whose}" if whose else "")
 
     @property

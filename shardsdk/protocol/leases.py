@@ -10,7 +10,7 @@ annotations as they are; then the two differ, and the annotation says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
@@ -23,12 +23,19 @@ from shardsdk.protocol.labels import (
     INSTANCE_ANNOTATION,
     LEASE_CONTROLLERRING_LABEL,
     LEASE_RING_LABEL,
+    LEASE_STATE_LABEL,
     LEAVING_ANNOTATION,
     MAIN_RESOURCES_ANNOTATION,
     PLACEHOLDER_ANNOTATION,
 )
 from shardsdk.protocol.objects import GroupResource, ObjectMeta
-from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NOWHERE, HashRanges, parse_held
+from shardsdk.protocol.ranges import (
+    HELD_RANGES_ANNOTATION,
+    NAMESPACE_COUNTS_ANNOTATION,
+    NOWHERE,
+    HashRanges,
+    parse_held,
+)
 
 #: The share of a lease that is left unused at its end.  It covers the time
 #: between the last look at the clock and the API server's receiving a write, and
@@ -44,6 +51,9 @@ DEFAULT_DURATION_SECONDS: Final = 15
 #: The longest duration that a shard may ask for: a lease that is gone keeps its objects for so long, and while it is
 #: there, those of shards of which nothing is known.  Source: wire contract.
 MAX_DURATION_SECONDS: Final = 3600
+#: Main resources of which a Lease is heard; a program has some dozens at most, and whoever may write Leases could name
+#: tens of thousands in each.  Source: wire contract.
+MAX_MAIN_RESOURCES: Final = 256
 #: So many numbers of transitions there are.  Source: k8s.io/api, coordination/v1, an int32 that is not negative.
 _TRANSITIONS: Final = 2**31
 #: What a release writes as the duration; any other way of emptying a lease is no release.
@@ -125,7 +135,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel", dict=True):
         named, mark, said_at = (self.metadata.annotations or {}).get(MAIN_RESOURCES_ANNOTATION, "").rpartition("@")
         if not mark or not self._written_at(said_at):
             return frozenset()
-        parts = (each.partition(".") for each in named.split(","))
+        parts = (each.partition(".") for each in named.split(",", MAX_MAIN_RESOURCES)[:MAX_MAIN_RESOURCES])
         return frozenset(GroupResource(group, plural) for plural, _, group in parts if plural)
 
     @property
@@ -183,6 +193,35 @@ class Lease(msgspec.Struct, frozen=True, rename="camel", dict=True):
         return said_at == renewed or (
             (moment := parse_micro_time(renewed)) is not None and moment == parse_micro_time(said_at)
         )
+
+
+#: What of a Lease's labels and annotations somebody reads.
+_READ_LABELS: Final = (LEASE_RING_LABEL, LEASE_CONTROLLERRING_LABEL, LEASE_STATE_LABEL)
+_READ_ANNOTATIONS: Final = (
+    INSTANCE_ANNOTATION, FENCED_ANNOTATION, LEAVING_ANNOTATION, ENDED_ANNOTATION, MAIN_RESOURCES_ANNOTATION,
+    PLACEHOLDER_ANNOTATION, HELD_RANGES_ANNOTATION, NAMESPACE_COUNTS_ANNOTATION,
+)  # fmt: skip
+
+
+def slim_lease(lease: Lease) -> Lease:
+    """The same with no more metadata than somebody reads, for whoever keeps many.
+
+    How much it says besides is up to whoever makes it: of a megabyte of labels, ten megabytes would be kept.
+    """
+    meta = lease.metadata
+    slim = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=_only(meta.labels, _READ_LABELS),
+        annotations=_only(meta.annotations, _READ_ANNOTATIONS),
+    )
+    return Lease(slim, lease.spec)
+
+
+def _only(there: Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str] | None:
+    return None if there is None else {name: there[name] for name in names if name in there}
 
 
 def render_instance(instance: str, renew_time: str) -> str:

@@ -44,3 +44,12 @@ def pointer_part(name: str) -> str:
 def before_port(host: str) -> str:
     """A host as it stands before `:port`, in a URL or an address: in brackets when it is an IPv6 address."""
     return f"[{host}]" if ":" in host else host
+
+
+def shown_name(name: str) -> str:
+    """A name in a sentence: its beginning where it is longer than a subdomain, as only those of Roles and the like are.
+
+    >>> len(shown_name("a" * 100_000))
+    256
+    """
+    return name if len(name) <= SUBDOMAIN_CHARACTERS else f"{name[:SUBDOMAIN_CHARACTERS]}..."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
 
 from sharder.core.problems import some
@@ -300,5 +301,6 @@ def _an_example(overview: Overview) -> str:
         for names in each.examples.values():
             for named in names:
                 namespace, _, name = named.rpartition("/")
-                return f"{each.resource} {name}" + (f" -n {namespace}" if namespace else "")
+                # A Role may be called as whoever makes it likes, with `;` and `$(`.
+                return f"{each.resource} {quote(name)}" + (f" -n {namespace}" if namespace else "")
     return "RESOURCE NAME"

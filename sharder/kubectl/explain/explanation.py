@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 from typing import assert_never
 
 from sharder.core.decisions import (
@@ -273,7 +274,8 @@ def _missing(known: Known, outcome: Outcome | None, current: str | None) -> Iter
         case Reason.OWNER_UNASSIGNED | Reason.OWNER_UNAVAILABLE if known.owner is not None:
             owner = known.subject.main.resource.group_resource
             space = f" -n {known.meta.namespace}" if known.subject.main.resource.namespaced else ""
-            yield f"a shard for its owner: `kubectl sharding explain {owner} {known.owner.name}{space}`"
+            # A Role may be called as whoever makes it likes, with `;` and `$(`.
+            yield f"a shard for its owner: `kubectl sharding explain {owner} {quote(known.owner.name)}{space}`"
         case Reason.DRAINING:
             yield f"the answer of {current}: look into its log, or stop it, and its objects move without it"
         case _:

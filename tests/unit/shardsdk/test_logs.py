@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from shardsdk.errors import Forbidden
 from shardsdk.kinds import Secret
 from shardsdk.kube.credentials import FixedCredentials
-from shardsdk.logs import JsonFormatter, TextFormatter, logger_of
+from shardsdk.logs import MAX_PROBLEMS, JsonFormatter, TextFormatter, describe_error, logger_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -266,3 +267,32 @@ def test_json_shows_of_objects_what_their_text_does(heard: Heard) -> None:
     assert shown["plain"] == {"a": [1, None]}
     assert "s3cret" not in stream.getvalue()
     assert base64.b64encode(b"s3cret").decode() not in stream.getvalue()
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_a_megabyte_of_somebodys_object_makes_no_megabyte_of_log(heard: Heard, formatter: logging.Formatter) -> None:
+    log, stream, handler = heard
+    handler.setFormatter(formatter)
+
+    log.warning("Waiting for the lease: %s", f"{'x' * 1_000_000} holds it")
+    try:
+        raise ValueError(f"no number: {'x' * 1_000_000}, says whoever parses it")
+    except ValueError:
+        log.exception("Reconcile failed")
+
+    said = stream.getvalue()
+    assert len(said) < 60_000
+    assert "holds it" in said
+    assert "says whoever parses it" in said
+
+
+def test_of_an_objects_problems_the_first_are_told_and_how_many_more_there_are() -> None:
+    class Spec(BaseModel):
+        sizes: list[int]
+
+    with pytest.raises(ValidationError) as found:
+        Spec.model_validate({"sizes": ["none"] * 1_000})
+
+    words = describe_error(found.value)
+    assert "sizes.0: " in words
+    assert words.endswith(f"; and {1_000 - MAX_PROBLEMS} more")

@@ -13,8 +13,10 @@ import pytest
 from sharder.cache.rings import RingCache, RingSnapshot
 from sharder.core.observed import ObservedLease
 from shardsdk.errors import ServerError
+from shardsdk.protocol.labels import LEASE_STATE_LABEL
 from shardsdk.protocol.leases import render_micro_time
-from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, Resource
+from shardsdk.protocol.objects import CLUSTERRINGS, LEASES, NAMESPACES, GroupResource, Resource
+from shardsdk.protocol.ranges import HELD_RANGES_ANNOTATION, NAMESPACE_COUNTS_ANNOTATION
 from shardsdk.testing.memoryapi import MemoryApi
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.stage import CHILDREN, OWNERS, RING, SHARDS, Stage, lease, make_stage, ring, running
@@ -180,6 +182,33 @@ async def test_a_lease_taken_by_hand_counts_as_held_as_long_as_its_shard_may_hol
         stage.server.patch(LEASES, "one", SHARDS, {"spec": {"holderIdentity": ""}})
         await stage.until(lambda: seen(cache).lease.holder == "")
         assert ends(cache) >= until
+
+
+@in_virtual_time
+async def test_of_a_lease_no_more_is_kept_than_is_read(clock: VirtualClock) -> None:
+    stage = make_stage(clock)
+    stage.create(CLUSTERRINGS, ring(), None)
+    said = lease(clock, "one", mains=[GroupResource("", "secrets")])
+    told, noise = said["metadata"], {f"label{number}": "" for number in range(1000)}
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": f"pod{number}", "uid": "u"} for number in range(1000)]
+    metadata = {
+        **told,
+        "labels": told["labels"] | noise | {LEASE_STATE_LABEL: "ready"},
+        "annotations": told["annotations"] | {HELD_RANGES_ANNOTATION: "@", NAMESPACE_COUNTS_ANNOTATION: "a"} | noise,
+        "ownerReferences": owners,
+        "finalizers": list(noise),
+    }
+    stage.create(LEASES, {**said, "metadata": metadata}, SHARDS)
+    async with knowing(stage) as cache:
+        await stage.until(lambda: cache.get(RING) is not None and bool(known(cache).leases))
+        kept = seen(cache).lease
+        assert kept.metadata.labels == told["labels"] | {LEASE_STATE_LABEL: "ready"}
+        assert kept.metadata.annotations == {
+            name: text for name, text in metadata["annotations"].items() if name not in noise
+        }
+        assert (kept.metadata.owner_references, kept.metadata.finalizers) == (None, None)
+        assert kept.held_by_shard
+        assert kept.main_resources
 
 
 @in_virtual_time

@@ -9,8 +9,10 @@ from msgspec.structs import fields, replace
 
 from sharder.core.conditions import ConditionReason
 from sharder.core.ringspec import LetGo
-from sharder.core.summary import RESYNC, OldestDrain, Pending, RangesSummary, Summary
+from sharder.core.summary import RESYNC, OldestDrain, Pending, RangesSummary, Refused, Summary
 from shardsdk.errors import Forbidden, NotFound
+from shardsdk.events.recorder import MAX_MESSAGE_CHARACTERS
+from shardsdk.kube.answers import Status, Target, explain_status
 from shardsdk.protocol.objects import GroupResource
 
 SECRETS = GroupResource("", "secrets")
@@ -57,3 +59,17 @@ def test_that_time_passes_or_a_failure_says_something_else_is_no_news() -> None:
     assert outline(oldest_drain=replace(drain, seconds=ALARM_SECONDS + 1)) == outline(oldest_drain=drain)
     assert outline(failures=((SECRETS, RESYNC, Forbidden("never")),)) == outline(failures=failures)
     assert outline(failures=((SECRETS, RESYNC, NotFound("no")),)) != outline(failures=failures)
+
+
+@pytest.mark.parametrize("name", ["a" * 253, "a" * 100_000], ids=["the longest of most kinds", "of a Role"])
+def test_however_long_an_objects_name_people_are_told_why_it_is_refused_and_what_to_do(name: str) -> None:
+    patch, roles = Target("patch", "rbac.authorization.k8s.io", "roles", "tenant", name), GroupResource("", "roles")
+    answer = explain_status(patch, Status(403, "Forbidden", f'roles "{name}" is forbidden: attempting to grant'))
+    event = Refused(roles, "tenant", name, "given to shard one", str(answer), 0).render()[:MAX_MESSAGE_CHARACTERS]
+
+    assert "given to shard one" in event
+    assert "attempting to grant" in event
+    assert "make it smaller" in event
+    drain = str(OldestDrain(roles, "tenant", name, "one", ALARM_SECONDS))
+    assert len(drain) < 400
+    assert drain.endswith("on shard one")

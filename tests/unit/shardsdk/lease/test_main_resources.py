@@ -11,7 +11,7 @@ import pytest
 
 from shardsdk.lease.claim import Claim, render_create, render_grace, render_hold, render_release
 from shardsdk.protocol.labels import INSTANCE_ANNOTATION, MAIN_RESOURCES_ANNOTATION
-from shardsdk.protocol.leases import Lease, render_instance
+from shardsdk.protocol.leases import MAX_MAIN_RESOURCES, Lease, render_instance
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.testing.patching import merge
 
@@ -86,9 +86,15 @@ def test_what_leases_have_said_is_kept_no_longer_than_they_are() -> None:
     tracemalloc.start()
     try:
         for number in range(4):
-            mains = frozenset(GroupResource("", f"of-{number}-{each}") for each in range(1_000))
+            mains = frozenset(GroupResource("", f"of-{number}-{each}") for each in range(MAX_MAIN_RESOURCES))
             assert parsed(render_create(claim(mains=mains), NOW)).main_resources == mains
             kept.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
     assert kept[-1] < 2 * kept[0], "the last one's, as the first one's, and those between are gone"
+
+
+def test_of_tens_of_thousands_of_resources_few_are_heard() -> None:
+    many = frozenset(GroupResource("", f"kind{number:05}") for number in range(20_000))
+
+    assert len(parsed(render_create(claim(mains=many), NOW)).main_resources) == MAX_MAIN_RESOURCES

@@ -204,7 +204,7 @@ def test_leases_that_cannot_be_read_leave_it_open() -> None:
 
 
 def unsettled(seconds: float | None, **changes: Any) -> Overview:
-    stranded = counted(by_shard={"ghost": 2}, stranded=2, examples={Trouble.STRANDED: ("default/a",)})
+    stranded = counted(by_shard={"ghost": 2}, stranded=2, examples={Trouble.STRANDED: ("default/a;reboot",)})
     conditions = () if seconds is None else (Condition("Settled", False, "Moving", "2 stranded", seconds),)
     return overview(resources=(stranded,), conditions=conditions, **changes)
 
@@ -215,7 +215,7 @@ def test_objects_in_motion_are_a_warning_until_that_lasts() -> None:
     finding = only(amiss(overview=unsettled(61)))
     assert finding.level is Level.PROBLEM
     assert finding.message == "2 stranded; on shards without lease: ghost, for 61s"
-    assert finding.remedy == "kubectl sharding explain secrets a -n default"
+    assert finding.remedy == "kubectl sharding explain secrets 'a;reboot' -n default"
 
 
 def test_while_not_all_leases_were_read_nothing_is_said_of_shards_without_one() -> None:

@@ -181,6 +181,12 @@ def test_a_child_of_an_unassigned_owner_points_to_the_owner() -> None:
     assert explanation.missing == ("a shard for its owner: `kubectl sharding explain secrets owner -n default`",)
 
 
+def test_a_command_that_is_to_be_run_quotes_a_strangers_name() -> None:
+    explanation = explain(known(CONFIGMAP, owner=Owner("Secret", "owner; $(reboot)", True)))
+    [missing] = explanation.missing
+    assert "explain secrets 'owner; $(reboot)' -n default" in missing
+
+
 def test_a_child_whose_owner_is_gone_goes_by_the_hash() -> None:
     explanation = explain(known(CONFIGMAP, "one", owner=Owner("Secret", "owner", False)))
     assert explanation.in_place
