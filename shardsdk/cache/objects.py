@@ -56,7 +56,7 @@ def is_controlled(thing: object, main: Resource, owner: Request, uid: str) -> bo
     """
     metadata = metadata_of(thing)
     reference = metadata.controller
-    if reference is None or reference.uid != uid or reference.name != owner.name:
+    if reference is None or reference.uid != uid or reference.name != owner.name or not reference.names_an_object:
         return False
     # Whether it has a namespace the owner itself tells: what a program declares of `main` may not be so.
     return (reference.kind, reference.group) == (main.kind, main.group) and owner.namespace in ("", metadata.namespace)

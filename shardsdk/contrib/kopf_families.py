@@ -214,20 +214,26 @@ class Families:
         mains = (each for name, each in self._main.items() if name in self._unsure and owner_of(body, each) is not None)
         main, seconds = next(mains, None), ASK_SECONDS[0]
         while main is not None and main.group_resource in self._unsure and not (news is not None and news.is_set()):
-            if await self._look_up_once(main, owner_of(body, main)):
+            if await self._look_up_once(main, owner_of(body, main), news):
                 return
             await waits()
             await any_of(self._told, news, seconds=seconds)
             seconds = min(2 * seconds, ASK_SECONDS[1])
 
-    async def _look_up_once(self, main: Resource, owner: Request | None) -> bool:
-        """The same as `_look_up`, with all who ask meanwhile."""
+    async def _look_up_once(self, main: Resource, owner: Request | None, news: asyncio.Event | None) -> bool:
+        """The same as `_look_up`, with all who ask meanwhile; what hangs is waited for until anybody tells."""
         name = main.group_resource
         looking = self._looking.get(name)
         if looking is None:
             looking = self._looking[name] = asyncio.create_task(self._look_up(main, owner))
             looking.add_done_callback(lambda _: self._looking.pop(name))
-        return await asyncio.shield(looking)  # whoever asked first may be cancelled
+        told = asyncio.create_task(any_of(self._told, news))
+        try:
+            # Whoever asked first may be cancelled; this leaves the question alone.
+            await asyncio.wait([looking, told], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        return looking.result() if looking.done() else name not in self._unsure
 
     async def _look_up(self, main: Resource, owner: Request | None) -> bool:
         """Whether it is known by now how `main` is served: where that must not be asked, it is as it was said to be."""

@@ -58,7 +58,9 @@ class Reader:
     async def pages(self, selection: Selection[T], options: ListOptions) -> AsyncGenerator[list[T], None]:
         """One consistent snapshot; empty pages are left out."""
         codec = codec_of(selection.model)
-        token, first, limit = "", True, options.limit
+        token, first, limit, read = "", True, options.limit, 0
+        #: Limits that were too large, and up to which object of the list.
+        too_large: list[tuple[int, int]] = []
         while token or first:
             call = list_call(selection, limit=limit, token=token)
             try:
@@ -67,7 +69,9 @@ class Reader:
             except TooLarge:
                 if limit == 1:
                     raise
-                limit = max((limit or PAGE_OBJECTS) // SMALLER_TIMES, 1)
+                tried = limit or PAGE_OBJECTS
+                too_large.append((tried, read + tried))
+                limit = max(tried // SMALLER_TIMES, 1)
                 continue
             except Gone as error:
                 raise StreamInterrupted(f"{call.target}: the snapshot ran out before its last page") from error
@@ -75,9 +79,11 @@ class Reader:
             if first and options.on_version is not None:
                 options.on_version(version)
             first = False
-            if limit is not None and len(body) * SMALLER_TIMES <= received.PAGE_MAX_BYTES:
-                # A few large objects, as anybody may make them, make no small pages of all that come after them.
-                limit = min(limit * SMALLER_TIMES, options.limit or PAGE_OBJECTS)
+            read += limit or 0
+            if too_large and read >= too_large[-1][1] and len(body) * SMALLER_TIMES <= received.PAGE_MAX_BYTES:
+                # A few large objects, as anybody may make them, make no small pages of all that come after them.  But
+                # whoever tried again before they are past would be sent most of them for nothing each time.
+                limit, _ = too_large.pop()
             if items:
                 yield items
 

@@ -188,8 +188,15 @@ TENANT_FAULTS: Final[dict[str, Fault]] = {
     "PAGES_STAY_SMALL": Fault(
         "a few large objects make no small pages of all that come after them",
         "shardsdk.kube.reading",
-        "limit = min(limit * SMALLER_TIMES, options.limit or PAGE_OBJECTS)",
+        "limit, _ = too_large.pop()",
         "pass",
+        ("tests/unit/shardsdk/kube/test_pages.py",),
+    ),
+    "PAGES_GROW_AT_ONCE": Fault(
+        "what made a page too large is passed before a larger one is asked for again",
+        "shardsdk.kube.reading",
+        "read >= too_large[-1][1] and ",
+        "",
         ("tests/unit/shardsdk/kube/test_pages.py",),
     ),
     "KOPF_BELIEVES_A_LATE_ANSWER": Fault(

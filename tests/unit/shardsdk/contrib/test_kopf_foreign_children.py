@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -222,3 +223,27 @@ async def test_a_drain_waits_for_children_though_the_owner_was_shown_while_it_wa
     assert rig.processed[-1] == ("MODIFIED", "child")
     assert RING.drain in rig.server.get(WIDGETS, "mine", None)["metadata"].get("labels", {}), "a child is worked on"
     await end(giving, *shown)
+
+
+@pytest.mark.parametrize("told", ["by the owner", "by news of the child"])
+@in_virtual_time
+async def test_an_answer_that_hangs_holds_up_nobody_who_is_told_otherwise(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    rig, news = Rig(clock), asyncio.Event()
+
+    async def discover(group: str, plural: str) -> Resource:
+        await clock.sleep(30)
+        return WIDGETS
+
+    monkeypatch.setattr(rig.api, "discover", discover)
+    families = Families(ME, rig.api, [replace(WIDGETS, namespaced=True)], clock)
+    owner, child = family(rig)
+    learning = [go(families.learn(child, news, _nothing)) for _ in range(10)]
+    await clock.sleep(0.5)
+    if told == "by the owner":
+        families.of_main(WIDGETS, owner)
+    else:
+        news.set()
+    await clock.sleep(0.5)
+    assert all(each.done() for each in learning)

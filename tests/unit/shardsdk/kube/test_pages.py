@@ -78,3 +78,28 @@ async def test_pages_after_those_of_large_objects_are_large_again(monkeypatch: p
         found = [each async for things in client.pages(CONFIGMAPS, limit=500) for each in things]
         assert len(found) == count
         assert len(server.seen) < 60
+
+
+async def test_large_pages_are_not_asked_for_again_before_what_was_too_large_is_past(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page that is too large is read up to its bound, for nothing; the same objects would make eight so."""
+    count, most, sent = 5000, 128_000, 0
+    monkeypatch.setattr(received, "PAGE_MAX_BYTES", most)
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal sent
+        begin = int(request.query.get("continue", "0"))
+        end = min(begin + int(request.query["limit"]), count)
+        body = page([f"o{number:04}" for number in range(begin, end)], token=str(end) if end < count else "")
+        for number, each in enumerate(body["items"], begin):
+            large = number % 500 < 50
+            each["metadata"]["annotations"] = {"is": "x" * 2400 * large}
+        raw = json.dumps(body).encode()
+        sent += min(len(raw), most)
+        return web.Response(body=raw, content_type="application/json")
+
+    async with talking(answer) as (client, _):
+        found = [each async for things in client.pages(CONFIGMAPS, limit=500) for each in things]
+        assert len(found) == count
+        assert sent < 3 * len(json.dumps(page([f"o{number:04}" for number in range(count)]))) + 3 * 2400 * count // 10

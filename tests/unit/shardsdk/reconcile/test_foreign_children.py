@@ -7,7 +7,7 @@ from typing import Any
 
 from shardsdk.kube.selectors import Selector
 from shardsdk.objects.adoption import claim
-from shardsdk.protocol.objects import PartialObject, Resource
+from shardsdk.protocol.objects import MAX_REFERENCE, PartialObject, Resource
 from shardsdk.reconcile.context import Context
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.shard_rig import CONFIGMAPS, RING, SECRETS, Rig
@@ -126,3 +126,19 @@ async def test_an_owner_without_a_namespace_is_reconciled_when_its_children_chan
         rig.server.delete(CONFIGMAPS, "child", "default")
         await clock.sleep(5)
     assert found == [1, 0]
+
+
+@in_virtual_time
+async def test_an_owner_waits_for_no_label_of_what_says_more_of_it_than_there_is_of_any(clock: VirtualClock) -> None:
+    """The sharder takes it for nobody's child, so it never gets one."""
+    rig = Rig(clock)
+    rig.secret("owner")
+    child = rig.child("owner", "mine")
+    rig.server.delete(CONFIGMAPS, "mine", "default")
+    [reference] = child["metadata"]["ownerReferences"]
+    padded = {**reference, "apiVersion": "v" * MAX_REFERENCE}
+    metadata = {"name": "mine", "namespace": "default", "labels": {}, "ownerReferences": [padded]}
+    rig.server.create(CONFIGMAPS, {"metadata": metadata})
+    async with rig.shard(listed=True):
+        await clock.sleep(60)
+    assert rig.reconciled == ["owner"]
