@@ -58,8 +58,9 @@ class Sharing:
     def share(self, obj: SlimObject) -> SlimObject:
         """The same object; nobody may write into its labels."""
         meta = slim(obj.metadata, self._of_ring)
-        labels = self._share_labels(meta.labels) if meta.labels else None
-        return SlimObject(msgspec.structs.replace(meta, labels=labels))
+        if meta.labels:
+            meta = msgspec.structs.replace(meta, labels=self._share_labels(meta.labels))
+        return SlimObject(meta)
 
     def _share_labels(self, labels: dict[str, str]) -> dict[str, str]:
         said = tuple(labels.items())

@@ -15,7 +15,7 @@ from sharder.core.problems import some
 from sharder.core.rights import rights_to_grant
 from sharder.core.ringspec import LetGo
 from shardsdk.errors import Forbidden, NotFound, ShardingError
-from shardsdk.protocol.names import shown_name
+from shardsdk.protocol.names import cut, shown_name
 from shardsdk.protocol.objects import GroupResource
 from shardsdk.protocol.ranges import RING_ASSIGNMENTS
 
@@ -30,8 +30,7 @@ Failures = tuple[tuple[GroupResource, str, ShardingError], ...]
 
 def shortened(answer: str) -> str:
     """An answer in what is repeated of it: it names the object at its beginning, twice, and at its end says why."""
-    end = 5 * MAX_ANSWER_LENGTH // 8
-    return answer if len(answer) <= MAX_ANSWER_LENGTH else f"{answer[: MAX_ANSWER_LENGTH - end]} [...] {answer[-end:]}"
+    return cut(answer, MAX_ANSWER_LENGTH, end=5 * MAX_ANSWER_LENGTH // 8, mark=" [...] ")
 
 
 class Pending(StrEnum):

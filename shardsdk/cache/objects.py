@@ -42,9 +42,9 @@ def owner_of(thing: object, main: Resource) -> Request | None:
     """The object of `main` that controls `thing`; `None`: none does."""
     metadata = metadata_of(thing)
     reference = metadata.controller
-    if reference is None or reference.kind != main.kind or reference.group != main.group:
+    if reference is None or not reference.names_an_object:
         return None
-    if not reference.names_an_object:
+    if reference.kind != main.kind or reference.group != main.group:
         return None
     return Request(metadata.namespace if main.namespaced else "", reference.name)
 

@@ -211,16 +211,19 @@ class Families:
 
         `waits` is called before that takes long.
         """
-        mains = (each for name, each in self._main.items() if name in self._unsure and owner_of(body, each) is not None)
-        main, seconds = next(mains, None), ASK_SECONDS[0]
-        while main is not None and main.group_resource in self._unsure and not (news is not None and news.is_set()):
-            if await self._look_up_once(main, owner_of(body, main), news):
+        unsure = (self._main[name] for name in self._unsure)
+        found = next(((main, owner) for main in unsure if (owner := owner_of(body, main)) is not None), None)
+        if found is None:
+            return
+        (main, owner), seconds = found, ASK_SECONDS[0]
+        while main.group_resource in self._unsure and not (news is not None and news.is_set()):
+            if await self._look_up_once(main, owner, news):
                 return
             await waits()
             await any_of(self._told, news, seconds=seconds)
             seconds = min(2 * seconds, ASK_SECONDS[1])
 
-    async def _look_up_once(self, main: Resource, owner: Request | None, news: asyncio.Event | None) -> bool:
+    async def _look_up_once(self, main: Resource, owner: Request, news: asyncio.Event | None) -> bool:
         """The same as `_look_up`, with all who ask meanwhile; what hangs is waited for until anybody tells."""
         name = main.group_resource
         looking = self._looking.get(name)
@@ -235,7 +238,7 @@ class Families:
             told.cancel()
         return looking.result() if looking.done() else name not in self._unsure
 
-    async def _look_up(self, main: Resource, owner: Request | None) -> bool:
+    async def _look_up(self, main: Resource, owner: Request) -> bool:
         """Whether it is known by now how `main` is served: where that must not be asked, it is as it was said to be."""
         try:
             served, why = await self._api.discover(main.group, main.plural), "its type is not served"
@@ -248,7 +251,7 @@ class Families:
         if served is not None:
             self._note(served)
         else:
-            where = facts_of(self._identity, main, owner or Request("", ""))
+            where = facts_of(self._identity, main, owner)
             log.warning("Could not find out where an owner is; its children wait: %s", why, extra=where)
         return served is not None
 

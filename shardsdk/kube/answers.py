@@ -29,7 +29,7 @@ from shardsdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from shardsdk.protocol.names import shown_name
+from shardsdk.protocol.names import cut, shown_name
 from shardsdk.protocol.objects import RBAC_GROUP
 
 #: A message longer than this is cut in the middle: the API server repeats whole selectors in some, and says what is
@@ -204,10 +204,7 @@ def _without_objects(message: str) -> str:
 
 
 def _cut(message: str, longest: int) -> str:
-    if len(message) <= longest:
-        return message
-    end = int(longest * _END_SHARE)
-    return f"{message[: longest - end]} […] {message[-end:]}"
+    return cut(message, longest, end=int(longest * _END_SHARE), mark=" […] ")
 
 
 def _is_unserved(status: Status) -> bool:

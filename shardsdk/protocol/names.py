@@ -46,6 +46,15 @@ def before_port(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def cut(text: str, most: int, *, end: int, mark: str) -> str:
+    """`text`, of which its last `end` characters and what comes before `mark` are `most` where it is longer than that.
+
+    >>> cut("abcdefghij", 5, end=2, mark="...")
+    'abc...ij'
+    """
+    return text if len(text) <= most else f"{text[: most - end]}{mark}{text[-end:]}"
+
+
 def shown_name(name: str) -> str:
     """A name in a sentence: its beginning where it is longer than a subdomain, as only those of Roles and the like are.
 

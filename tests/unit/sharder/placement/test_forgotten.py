@@ -8,7 +8,7 @@ from sharder.placement.placement import Placement
 from sharder.replica import Replica
 from shardsdk.testing.virtual import VirtualClock, in_virtual_time
 from tests.unit.sharder.placement.families import create_family
-from tests.unit.sharder.placement.stage import ALONE, CHILDREN, OWNERS, RING, leading, make_stage, ring, thing
+from tests.unit.sharder.placement.stage import ALONE, CHILDREN, OWNERS, RING, Stage, leading, make_stage, ring, thing
 from tests.unit.sharder.placement.test_places import Unwritable
 
 
@@ -20,12 +20,18 @@ def placement_of(replica: Replica) -> Placement:
     return placement
 
 
-@in_virtual_time
-async def test_owners_that_could_not_be_moved(clock: VirtualClock) -> None:
+def unwritable_stage(clock: VirtualClock) -> tuple[Stage, Unwritable]:
+    """Of a ring whose children cannot be written that are called `it` and so on."""
     stage = make_stage(clock, api=Unwritable)
     assert isinstance(stage.api, Unwritable)
     stage.api.resource, stage.api.prefix = CHILDREN, "it"
     stage.set_up(ring(), "one", "two")
+    return stage, stage.api
+
+
+@in_virtual_time
+async def test_owners_that_could_not_be_moved(clock: VirtualClock) -> None:
+    stage, _ = unwritable_stage(clock)
     async with leading(stage) as replica:
         await stage.until_settled()
         for number in range(20):
@@ -40,16 +46,13 @@ async def test_owners_that_could_not_be_moved(clock: VirtualClock) -> None:
 
 @in_virtual_time
 async def test_owners_that_were_moved_in_the_end(clock: VirtualClock) -> None:
-    stage = make_stage(clock, api=Unwritable)
-    assert isinstance(stage.api, Unwritable)
-    stage.api.resource, stage.api.prefix = CHILDREN, "it"
-    stage.set_up(ring(), "one", "two")
+    stage, api = unwritable_stage(clock)
     async with leading(stage) as replica:
         await stage.until_settled()
         create_family(stage, "it", shard=None, children=(None,))
         held_up = placement_of(replica)._handovers._held_up
         await stage.until(lambda: bool(held_up))
-        stage.api.prefix = "another"
+        api.prefix = "another"
         await stage.until(lambda: stage.label(OWNERS, "it") is not None)
         assert not held_up
 
